@@ -1,0 +1,35 @@
+//go:build deps
+
+package deps
+
+import (
+ _ "github.com/redis/go-redis/v9"
+ _ "github.com/go-chi/chi/v5"
+ _ "github.com/go-playground/validator/v10"
+ _ "go.uber.org/zap"
+ _ "github.com/prometheus/client_golang/prometheus/promhttp"
+ _ "github.com/prometheus/client_golang/prometheus/testutil"
+ _ "github.com/hashicorp/terraform-plugin-framework/resource"
+ _ "github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+ _ "github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+ _ "github.com/hashicorp/terraform-plugin-testing/helper/resource"
+ _ "github.com/hashicorp/terraform-plugin-log/tflog"
+ _ "github.com/hashicorp/terraform-plugin-go/tfprotov6"
+ _ "github.com/hashicorp/hc-install/releases"
+ _ "github.com/hashicorp/terraform-exec/tfexec"
+ _ "github.com/spf13/cobra"
+ _ "github.com/knadh/koanf/v2"
+ _ "github.com/knadh/koanf/parsers/yaml"
+ _ "github.com/knadh/koanf/providers/env/v2"
+ _ "github.com/knadh/koanf/providers/file"
+ _ "github.com/knadh/koanf/providers/posflag"
+ _ "github.com/knadh/koanf/providers/structs"
+ _ "pgregory.net/rapid"
+ _ "go.uber.org/goleak"
+ _ "github.com/google/uuid"
+ _ "golang.org/x/sync/errgroup"
+ _ "github.com/cenkalti/backoff/v5"
+ _ "github.com/golang-jwt/jwt/v5"
+ _ "golang.org/x/crypto/bcrypt"
+ _ "github.com/getkin/kin-openapi/openapi3"
+)
