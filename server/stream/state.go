@@ -101,6 +101,7 @@ type State struct {
 	History         []*Resharding          `json:"history,omitempty"`  // newest last, at most MaxHistory
 	Orphans         []string               `json:"orphans,omitempty"`  // keys that the sweep reported
 	Deleting        bool                   `json:"deleting,omitempty"` // PURGE of the control hashes is due, then the record goes
+	Gone            bool                   `json:"-"`                  // set by Apply when PURGE is done: the commit deletes the record
 	Alert           string                 `json:"alert,omitempty"`    // e.g. "Redis lost writes"
 	CreatedAt       protocol.Instant       `json:"createdAt"`
 	UpdatedAt       protocol.Instant       `json:"updatedAt"`
