@@ -83,6 +83,12 @@ func (t *Turn) group(name string) *groupTurn {
 	return g
 }
 
+// GroupNames lists the groups as they stand in this turn, sorted.
+func (t *Turn) GroupNames() []string {
+	t.streamTouched = true
+	return t.groupNames()
+}
+
 // groupNames lists the groups as they stand in this turn, sorted.
 func (t *Turn) groupNames() []string {
 	names := make([]string, 0, len(t.unit.Groups))

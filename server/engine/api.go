@@ -44,7 +44,8 @@ type PutStreamResult struct {
 // *protocol.Error. Calls end when ctx does.
 type API interface {
 	// Heartbeat never fails: when it cannot be decided the status is RETRY.
-	Heartbeat(ctx context.Context, prefix, group string, req *protocol.HeartbeatRequest) protocol.HeartbeatResponse
+	// memberID is that of the path.
+	Heartbeat(ctx context.Context, prefix, group, memberID string, req *protocol.HeartbeatRequest) protocol.HeartbeatResponse
 	// Routing is held up to maxWait while version is current. producerID "" is an unknown client.
 	Routing(ctx context.Context, prefix string, version int64, maxWait time.Duration, producerID string, fenced bool) (protocol.Routing, error)
 	// ProducerRouting answers the reference's producers: PUBLISHING_PAUSED while paused.

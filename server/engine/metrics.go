@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/server/stream"
+)
+
+type metrics struct {
+	commits    *prometheus.HistogramVec
+	conflicts  prometheus.Counter
+	unreadable prometheus.Counter
+	panics     prometheus.Counter
+	recoveries prometheus.Counter
+	clockSteps prometheus.Counter
+	heartbeats *prometheus.CounterVec
+	phases     *prometheus.CounterVec
+	passes     *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	f := promauto.With(reg)
+	const ns = "redis_stream_coord"
+	return &metrics{
+		commits: f.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Name: "commit_duration_seconds",
+			Help:    "Time of one commit script, by whether it wrote an aggregate or only proved it current.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 14)}, []string{"kind"}),
+		conflicts:  f.NewCounter(prometheus.CounterOpts{Namespace: ns, Name: "commit_conflicts_total", Help: "Commits that another replica or a server change overtook."}),
+		unreadable: f.NewCounter(prometheus.CounterOpts{Namespace: ns, Name: "state_unreadable_total", Help: "Loads of a stream whose stored state could not be read. Alert on any increase."}),
+		panics:     f.NewCounter(prometheus.CounterOpts{Namespace: ns, Name: "turn_panics_total", Help: "Turns that hit an error of the coordinator itself. Alert on any increase."}),
+		recoveries: f.NewCounter(prometheus.CounterOpts{Namespace: ns, Name: "lost_writes_total", Help: "Recoveries after Redis lost writes or was replaced."}),
+		clockSteps: f.NewCounter(prometheus.CounterOpts{Namespace: ns, Name: "clock_steps_total", Help: "Steps of the clock of Redis that made all leases begin anew."}),
+		heartbeats: f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "heartbeat_total", Help: "Heartbeats answered, by status."}, []string{"status"}),
+		phases:     f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "resharding_phase_total", Help: "Phases that reshardings entered."}, []string{"phase"}),
+		passes:     f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "pass_total", Help: "Passes over shards, by kind."}, []string{"kind"}),
+	}
+}
+
+func (m *metrics) commit(started time.Time, writes bool) {
+	kind := "renew"
+	if writes {
+		kind = "write"
+	}
+	m.commits.WithLabelValues(kind).Observe(time.Since(started).Seconds())
+}
+
+func (m *metrics) phase(p protocol.Phase) { m.phases.WithLabelValues(string(p)).Inc() }
+
+func (m *metrics) pass(res stream.PassResult) { m.passes.WithLabelValues(string(res.Pass.Kind)).Inc() }

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
+	"github.com/redisstream/terraform-provider-redisstream/server/aggregate"
+	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
+	"github.com/redisstream/terraform-provider-redisstream/server/stream"
+)
+
+const (
+	firstBackoff = 2 * time.Millisecond
+	mostBackoff  = 250 * time.Millisecond
+	// freshCheck is how old the proof of the aggregate's revision may be when a pass starts: well
+	// inside the effect lease, so that slow shards do not make every script late.
+	freshCheck = redisstore.EffectLease / 4
+)
+
+// runner runs the passes over the shards that the stored state calls for, one at a time and
+// apart from the actor's goroutine, so that heartbeats go on meanwhile.
+type runner struct {
+	running   bool
+	due       time.Time // not before; zero: at once
+	backoff   time.Duration
+	moved     bool // a commit was made since the pass was planned
+	surveyAt  time.Time
+	ahead     *stream.Control // shards were ahead of the aggregate: LOOK before anything else
+	surveyNow bool
+}
+
+// changed is told of every commit: what waits may go on.
+func (r *runner) changed() {
+	r.moved = true
+	r.backoff, r.due = 0, time.Time{}
+}
+
+// survey makes the sweep run at the next occasion.
+func (r *runner) survey() { r.surveyNow = true }
+
+func newReshardingID() string { return "reshard-" + uuid.NewString() }
+
+// startPass starts the pass that the state calls for, if this replica does the periodic work.
+func (a *actor) startPass() {
+	r := &a.runner
+	if r.running || a.cache == nil || a.cache.unit.Stream == nil || a.cache.recover || a.e.stopping.Load() {
+		return
+	}
+	now := time.Now()
+	if !a.periodic.holder {
+		if p := stream.Plan(a.cache.unit.Stream, a.now()); !p.Empty() && a.periodic.lockDue.Sub(now) < tickerRenewal-50*time.Millisecond {
+			a.periodic.wanted = true
+		}
+		return
+	}
+	if now.Before(r.due) {
+		return
+	}
+	pass := a.plan(now)
+	if pass.Empty() {
+		return
+	}
+	if a.now().Sub(a.cache.checkedAt) > freshCheck {
+		a.turn([]*command{newCommand(func(t *aggregate.Turn) *protocol.Error { t.Stream(); return nil })})
+		if a.cache == nil || a.cache.unit.Stream == nil || a.now().Sub(a.cache.checkedAt) > freshCheck {
+			r.due = now.Add(mostBackoff) // Redis is away
+			return
+		}
+		if pass = a.plan(now); pass.Empty() {
+			return
+		}
+	}
+	r.running, r.moved = true, false
+	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
+	a.e.wg.Go(func() {
+		a.passes <- a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
+	})
+}
+
+// plan is the next pass: the look after shards were ahead, then what the state calls for, then
+// the sweep at rest.
+func (a *actor) plan(now time.Time) stream.Pass {
+	s := a.cache.unit.Stream
+	if a.runner.ahead != nil {
+		return stream.Pass{Kind: stream.PassLook, Confirm: true, Stages: [][]stream.Step{{{Script: shardscript.Look, Index: 0}}}}
+	}
+	if p := stream.Plan(s, a.now()); !p.Empty() {
+		return p
+	}
+	if s.Active == nil && (a.runner.surveyNow || now.After(a.runner.surveyAt)) {
+		a.runner.surveyNow = false
+		a.runner.surveyAt = now.Add(a.e.cfg.SweepInterval)
+		return stream.PlanSurvey(s)
+	}
+	return stream.Pass{}
+}
+
+// passed takes the outcome of the running pass.
+func (a *actor) passed(res stream.PassResult) {
+	r := &a.runner
+	r.running = false
+	a.e.metrics.pass(res)
+	if a.e.ctx.Err() != nil {
+		return
+	}
+	if seen, ok := ahead(res); ok {
+		a.shardsAhead(seen)
+		a.wait()
+		return
+	}
+	apply := func(t *aggregate.Turn) { t.ApplyPass(res) }
+	switch res.Pass.Kind {
+	case stream.PassLook:
+		if !a.looked(res) {
+			a.wait()
+			return
+		}
+		seen := *r.ahead
+		r.ahead = nil
+		id := newReshardingID()
+		a.log.Warn("redis lost writes: the shards are ahead of the coordinator's state and win", zap.Int64("epoch", seen.Epoch), zap.Int("count", seen.Count))
+		a.e.metrics.recoveries.Inc()
+		apply = func(t *aggregate.Turn) { t.Adopt(seen, id) }
+	case stream.PassSurvey:
+		id := newReshardingID()
+		apply = func(t *aggregate.Turn) { t.ApplySurvey(res, id) }
+	}
+	c := newCommand(func(t *aggregate.Turn) *protocol.Error { apply(t); return nil })
+	c.notAfter = res.StartedAt.Add(redisstore.EffectLease) // a reply counts no longer than that (1.2.4)
+	a.turn([]*command{c})
+	if !r.moved {
+		a.wait()
+	}
+}
+
+// wait makes the next pass wait, longer each time that nothing changed.
+func (a *actor) wait() {
+	r := &a.runner
+	r.backoff = min(max(2*r.backoff, firstBackoff), mostBackoff)
+	r.due = time.Now().Add(r.backoff)
+}
+
+// ahead finds the newest state that a refusing shard showed: it has seen a revision, or a layout,
+// that this aggregate has not.
+func ahead(res stream.PassResult) (seen stream.Control, ok bool) {
+	for _, reply := range res.Replies {
+		if reply.Code != shardscript.Ahead {
+			continue
+		}
+		ok = true
+		seen = newest(seen, reply.Control)
+	}
+	return seen, ok
+}
+
+// newest merges two looks at control hashes: the higher layout and the higher revision.
+func newest(a, b stream.Control) stream.Control {
+	if b.Epoch > a.Epoch {
+		a, b = b, a
+	}
+	a.Rev = max(a.Rev, b.Rev)
+	a.High = max(a.High, b.High)
+	return a
+}
+
+// shardsAhead reloads. If that shows the aggregate to be no older than what the shards have seen,
+// another replica was faster; else Redis lost writes of the aggregate and shard 0 is asked.
+func (a *actor) shardsAhead(seen stream.Control) {
+	a.drop()
+	a.reload()
+	if a.cache == nil || a.cache.unit.Stream == nil {
+		return
+	}
+	if a.cache.streamToken.Revision >= seen.Rev && a.cache.unit.Stream.LastEpoch >= seen.Epoch {
+		return
+	}
+	merged := seen
+	if a.runner.ahead != nil {
+		merged = newest(merged, *a.runner.ahead)
+	}
+	a.runner.ahead = &merged
+}
+
+// looked merges shard 0's answer; false when it did not answer or the replicas did not confirm.
+func (a *actor) looked(res stream.PassResult) bool {
+	if res.Unconfirmed || len(res.Replies) == 0 || res.Replies[0].Code != shardscript.OK || a.runner.ahead == nil {
+		return false
+	}
+	merged := newest(*a.runner.ahead, res.Replies[0].Control)
+	a.runner.ahead = &merged
+	return true
+}
