@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 	"github.com/redisstream/terraform-provider-redisstream/server/aggregate"
@@ -77,7 +78,10 @@ func (a *actor) startPass() {
 	r.running, r.moved = true, false
 	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
 	a.e.wg.Go(func() {
-		a.passes <- a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
+		faultpoint.Hit(string(pass.Phase) + "/committed")
+		res := a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
+		faultpoint.Hit(string(pass.Phase) + "/effects")
+		a.passes <- res
 	})
 }
 
