@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,6 +32,9 @@ type Config struct {
 type Mutation struct {
 	Audit   protocol.AuditEvent
 	IfMatch int64
+	// Audited is set once Audit is stored, so that a call that fails later, while it waits for
+	// what it began, is not recorded twice. May be nil.
+	Audited *atomic.Bool
 }
 
 // PutStreamResult is what PutStream did: HTTP 201, 202 or 200.

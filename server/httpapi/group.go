@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+func (h *Handler) getGroup(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	group, err := h.engine.Group(ctx, prefix, name)
+	return ok(group), err
+}
+
+// putGroup declares the desired state of a group; it is ready when this is answered.
+func (h *Handler) putGroup(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	var body protocol.PutGroupRequest
+	if err := c.decode(&body, strict); err != nil {
+		return reply{}, err
+	}
+	spec := body.GroupSpec.WithDefaults()
+	if refused := spec.Check(); refused != nil {
+		return reply{}, refused
+	}
+	m, err := h.mutation(c)
+	if err != nil {
+		return reply{}, err
+	}
+	group, created, err := h.engine.PutGroup(ctx, prefix, name, spec, m)
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return reply{status: status, body: group}, err
+}
+
+// createGroup is the reference's way to register a group.
+func (h *Handler) createGroup(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	count, err := h.decodeCreate(c)
+	if err != nil {
+		return reply{}, err
+	}
+	m, err := h.mutation(c)
+	if err != nil {
+		return reply{}, err
+	}
+	group, err := h.engine.CreateGroup(ctx, prefix, name, count, m)
+	return reply{status: http.StatusCreated, body: group}, err
+}
+
+// deleteGroup forgets a group and answers with what it was. Its body is mandatory.
+func (h *Handler) deleteGroup(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	var body protocol.DeleteGroupRequest
+	if err := c.decode(&body, lenient); err != nil {
+		return reply{}, err
+	}
+	if err := requester(body.RequestedBy, body.Reason); err != nil {
+		return reply{}, err
+	}
+	m, err := h.mutation(c)
+	if err != nil {
+		return reply{}, err
+	}
+	group, err := h.engine.DeleteGroup(ctx, prefix, name, body.Force, m)
+	return ok(group), err
+}
+
+// scaleGroup changes the shard count of the stream that the group belongs to: all groups of a
+// stream share its shards.
+func (h *Handler) scaleGroup(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	count, err := decodeScale(c)
+	if err != nil {
+		return reply{}, err
+	}
+	m, err := h.mutation(c)
+	if err != nil {
+		return reply{}, err
+	}
+	if _, err := h.engine.Group(ctx, prefix, name); err != nil {
+		return reply{}, err
+	}
+	resharding, err := h.engine.Scale(ctx, prefix, count, m)
+	return reply{status: http.StatusAccepted, body: migration(resharding)}, err
+}
+
+func (h *Handler) getProducerRouting(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	routing, err := h.engine.ProducerRouting(ctx, prefix, name)
+	return ok(routing), err
+}
