@@ -4,7 +4,9 @@
 package group
 
 import (
+	"maps"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -104,12 +106,53 @@ type State struct {
 	Assignable int              `json:"assignable"`
 	CreatedAt  protocol.Instant `json:"createdAt"`
 	UpdatedAt  protocol.Instant `json:"updatedAt"`
+
+	// which shards concern a member: built on first use, never changed after, not stored
+	index atomic.Pointer[shardIndex]
 }
 
 // Config gives the timing of the group.
 func (s *State) Config() Config {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return Config{MemberLease: ms(s.Spec.MemberLeaseMs), HeartbeatInterval: ms(s.Spec.HeartbeatIntervalMs), RebalanceTimeout: ms(s.Spec.RebalanceTimeoutMs)}
+}
+
+// recovering says whether the group waits for leases that lost writes may hide (S12).
+func (s *State) recovering(now protocol.Instant) bool { return now < s.RecoverUntil }
+
+// session finds the member record of the session that h names, nil when that session is over.
+// A session that is leaving or away is not over before its lease row ends.
+func (s *State) session(h *Holder) *Member {
+	if h == nil {
+		return nil
+	}
+	m := s.Members[h.MemberID]
+	if m == nil || m.State.SessionOver() || m.JoinEpoch != h.JoinEpoch {
+		return nil
+	}
+	return m
+}
+
+// clone copies what a turn may change. Members and holders are shared: they are replaced, not
+// modified.
+func (s *State) clone() *State {
+	c := &State{
+		SchemaVersion: s.SchemaVersion, StreamPrefix: s.StreamPrefix, Group: s.Group, Spec: s.Spec,
+		GroupEpoch: s.GroupEpoch, MetadataVersion: s.MetadataVersion, OwnershipCounter: s.OwnershipCounter,
+		RecoverUntil: s.RecoverUntil, Correction: s.Correction,
+		Members: maps.Clone(s.Members), Shards: append([]Shard(nil), s.Shards...), Assignable: s.Assignable,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+	if c.Members == nil {
+		c.Members = map[string]*Member{}
+	}
+	if s.Correction != nil {
+		round := *s.Correction
+		round.Acknowledged = maps.Clone(round.Acknowledged)
+		c.Correction = &round
+	}
+	c.index.Store(s.index.Load())
+	return c
 }
 
 // Leases is what the caller knows of the lease rows: row name → lease end. It may be old; the
@@ -123,7 +166,8 @@ type RowCheck struct {
 	MaxRemaining time.Duration
 }
 
-// Rows is what a turn does to the lease rows of the group.
+// Rows is what a turn does to the lease rows of the group. Checks come first, so that a row may
+// be both checked and dropped; a row is never both renewed and checked, or renewed and dropped.
 type Rows struct {
 	Renew []string // end := TIME + member lease; written when missing
 	Drop  []string // removed: the session is over and nothing waits for its row
