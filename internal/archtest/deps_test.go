@@ -53,7 +53,7 @@ func TestReach(t *testing.T) {
 	}{
 		{"./sdk/...", []string{module + "/server", module + "/provider", module + "/cmd", "github.com/hashicorp", "go.uber.org/zap", "github.com/go-chi", "testing"}},
 		{"./provider/...", []string{module + "/server", module + "/sdk/consumer", module + "/sdk/producer", "github.com/redis/go-redis"}},
-		{"./server/...", []string{module + "/sdk/client", module + "/sdk/consumer", module + "/sdk/producer", module + "/provider", module + "/internal", "github.com/hashicorp", "testing"}},
+		{"./server/...", []string{module + "/sdk/client", module + "/sdk/consumer", module + "/sdk/producer", module + "/provider", module + "/internal/membership", module + "/internal/appendflow", module + "/internal/redistest", module + "/internal/simulation", "github.com/hashicorp", "testing"}},
 		{"./cmd/redis-stream-coordinator", []string{module + "/provider", module + "/sdk/consumer", module + "/sdk/producer", "github.com/hashicorp", "testing"}},
 		{"./cmd/terraform-provider-redisstream", []string{module + "/server", "github.com/redis/go-redis"}},
 	} {
@@ -85,7 +85,7 @@ func TestDirections(t *testing.T) {
 		"server/group":                       {"sdk/protocol", "server/assign"},
 		"server/stream":                      {"sdk/protocol", "sdk/protocol/shardscript"},
 		"server/aggregate":                   {"sdk/protocol", "sdk/protocol/shardscript", "server/group", "server/stream"},
-		"server/engine":                      {"sdk/protocol", "sdk/protocol/shardscript", "server/assign", "server/group", "server/stream", "server/aggregate", "server/redisstore"},
+		"server/engine":                      {"sdk/protocol", "sdk/protocol/shardscript", "server/assign", "server/group", "server/stream", "server/aggregate", "server/redisstore", "internal/faultpoint"},
 		"server/redisstore":                  {"sdk/protocol", "sdk/protocol/shardscript", "server/group", "server/stream", "server/aggregate"},
 		"server/httpapi":                     {"sdk/protocol", "server/engine", "server/redisstore"},
 		"sdk/protocol":                       {},
