@@ -68,4 +68,5 @@ const (
 	Nothing   Code = "NOTHING"
 	NotOwner  Code = "NOTOWNER"  // field "owner": the higher epoch
 	LostOwner Code = "LOSTOWNER" // a lower epoch or none: the node lost writes
+	NoGroup   Code = "NOGROUP"   // the consumer group is missing: MKGROUP by the owner re-creates it
 )
