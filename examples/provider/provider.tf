@@ -1,0 +1,14 @@
+terraform {
+  required_providers {
+    redisstream = {
+      source  = "redisstream/redisstream"
+      version = "~> 1.0"
+    }
+  }
+}
+
+# Credentials come from the environment: REDISSTREAM_USERNAME and REDISSTREAM_PASSWORD, or
+# REDISSTREAM_TOKEN.
+provider "redisstream" {
+  endpoint = "https://coordinator.example.com"
+}

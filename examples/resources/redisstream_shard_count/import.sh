@@ -1,0 +1,2 @@
+# The id is the stream prefix.
+terraform import redisstream_shard_count.orders orders

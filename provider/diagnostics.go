@@ -1,0 +1,82 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// advice says, for a refusal, what happened in a few words and what to do about it.
+type advice struct{ summary, todo string }
+
+// adviceFor is the one table from error code to words.
+var adviceFor = map[protocol.Code]advice{
+	protocol.CodeInvalidRequest:        {"The coordinator refused the values", "Correct the named field."},
+	protocol.CodeUnauthenticated:       {"Authentication failed", "Check username and password, or token, of the provider, and REDISSTREAM_USERNAME, REDISSTREAM_PASSWORD and REDISSTREAM_TOKEN in the environment."},
+	protocol.CodeForbidden:             {"Permission denied", "The credentials are valid, but their role does not allow this; an operator or administrator role is needed."},
+	protocol.CodeStreamNotFound:        {"The stream does not exist", "If it is made by a redisstream_shard_count resource, refer to that resource's stream_prefix so that Terraform makes it first."},
+	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "Run terraform plan again: it will propose to create the group."},
+	protocol.CodeGroupHasMembers:       {"The consumer group has live members", "Stop its consumers first, or set force_destroy = true, apply, and destroy again."},
+	protocol.CodeActiveMigration:       {"Another resharding is running", "Wait until it has ended or roll it back, then apply again."},
+	protocol.CodeStreamNotEmpty:        {"The stream still holds entries", "Let its consumer groups read and acknowledge them, then destroy again."},
+	protocol.CodeForeignKeys:           {"Keys of somebody else are in the way", "Move or remove the named Redis keys, or choose another stream_prefix."},
+	protocol.CodeGenerationMismatch:    {"The stream was changed meanwhile", "Run terraform plan again."},
+	protocol.CodeRateLimited:           {"The coordinator limits the request rate", "Retries did not help within their budget; apply again later, or with a lower -parallelism."},
+	protocol.CodeRedisUnavailable:      {"The coordinator cannot reach Redis", "Nothing was changed unless a resharding is named below. Apply again when Redis is back."},
+	protocol.CodeProvisioningFailed:    {"Shards could not be provisioned", "Check the coordinator's log and Redis, then apply again."},
+	protocol.CodeStateUnreadable:       {"The stored state of the stream is unreadable", "The coordinator fails closed for this stream; see its log and metrics."},
+	protocol.CodeCoordinatorOverloaded: {"The coordinator is overloaded", "Apply again later."},
+	protocol.CodeTerminating:           {"The coordinator is shutting down", "Apply again when a replica is ready."},
+	protocol.CodeInternal:              {"The coordinator failed", "See its log for the request id."},
+}
+
+// diagnose turns an error of the client into one diagnostic. what names the work in the form
+// `update stream "orders"`.
+func (c *connection) diagnose(what string, err error) diag.Diagnostic {
+	var refusal *protocol.Error
+	var b strings.Builder
+	summary := "Request to the coordinator failed"
+	switch {
+	case errors.As(err, &refusal):
+		a, known := adviceFor[refusal.Code]
+		if known {
+			summary = a.summary
+		} else {
+			summary = "The coordinator refused the request"
+		}
+		fmt.Fprintf(&b, "%s: %s (%s)\n", what, refusal.Message, refusal.Code)
+		for _, d := range refusal.Details {
+			if !strings.Contains(refusal.Message, d.Message) {
+				fmt.Fprintf(&b, "  %s\n", strings.TrimPrefix(d.Field+": "+d.Message, ": "))
+			}
+		}
+		if refusal.RequestID != "" {
+			fmt.Fprintf(&b, "Request id: %s\n", refusal.RequestID)
+		}
+		if known {
+			fmt.Fprintf(&b, "\n%s", a.todo)
+		}
+	case errors.Is(err, context.Canceled):
+		summary = "Interrupted"
+		fmt.Fprintf(&b, "%s: interrupted before the coordinator had answered. Applying again is safe: requests are idempotent.", what)
+	case errors.Is(err, context.DeadlineExceeded):
+		summary = "Timed out"
+		fmt.Fprintf(&b, "%s: %v\n\nThe coordinator at %s did not answer in time. Applying again is safe: requests are idempotent.", what, err, c.endpoint)
+	default:
+		fmt.Fprintf(&b, "%s: %v\n\nCheck that the endpoint %s is the base URL of a coordinator and that it is running.", what, err, c.endpoint)
+	}
+	return diag.NewErrorDiagnostic(summary, redact(strings.TrimSpace(b.String()), c.secrets))
+}
+
+// exists refuses to take over an object that some other hand made with other settings.
+func exists(kind, name, differences, importID string) diag.Diagnostic {
+	return diag.NewErrorDiagnostic(kind+" already exists", fmt.Sprintf(
+		"%q exists already, with other settings than the configuration has (%s). "+
+			"It was not touched. To manage it with Terraform, import it: terraform import ADDRESS %q",
+		name, differences, importID))
+}

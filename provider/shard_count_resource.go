@@ -1,0 +1,494 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
+	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// How long an operation waits when timeouts does not say otherwise.
+const (
+	createTimeout = 10 * time.Minute
+	updateTimeout = time.Hour
+	deleteTimeout = time.Hour
+)
+
+var (
+	_ resource.ResourceWithConfigure   = (*shardCountResource)(nil)
+	_ resource.ResourceWithModifyPlan  = (*shardCountResource)(nil)
+	_ resource.ResourceWithImportState = (*shardCountResource)(nil)
+)
+
+func newShardCountResource() resource.Resource { return &shardCountResource{} }
+
+type shardCountResource struct{ conn *connection }
+
+func (r *shardCountResource) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
+	resp.TypeName = req.ProviderTypeName + "_shard_count"
+}
+
+func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+	d := protocol.DefaultPolicy()
+	pauseDefault, drainDefault := durationOfMs(d.PauseTimeoutMs).ValueString(), durationOfMs(d.DrainTimeoutMs).ValueString()
+	resp.Schema = schema.Schema{
+		MarkdownDescription: "A logical stream and the number of shards over which it is spread. Creating it lays the shards out. Changing " +
+			"`shard_count` reshards in place, up or down, and returns when the stream has converged. Destroying it drains all shards, " +
+			"retires them and removes the stream.\n\n" +
+			"The coordinator owns a resharding once it has begun: when Terraform is interrupted or its timeout passes, the resharding goes on, " +
+			"the state keeps the last confirmed shard count, and the next apply attaches to the same resharding instead of starting another.",
+		Attributes: map[string]schema.Attribute{
+			"stream_prefix": schema.StringAttribute{
+				Required: true,
+				MarkdownDescription: "Name of the logical stream. Its shards are the Redis keys `<stream_prefix>:0`, `<stream_prefix>:1` and so on. " +
+					"1 to 256 bytes without white space, control characters, braces and slashes. A change replaces the stream.",
+				Validators:    []validator.String{nameValidator{}},
+				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
+			},
+			"shard_count": schema.Int64Attribute{
+				Required: true,
+				MarkdownDescription: fmt.Sprintf("Number of shards, 1 to %d. A change reshards the stream in place, as the other arguments say. "+
+					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it.", protocol.MaxShardCount),
+				Validators: []validator.Int64{shardCountValidator{}},
+			},
+			"strategy": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(lower(d.Strategy)),
+				MarkdownDescription: "How a resharding treats publishing. `quiesce` (default) pauses it, drains the shards in `drain_scope`, changes the layout " +
+					"and resumes: with `drain_scope = \"all\"` the order of each key is kept. `online` pauses nothing: entries of one key may be handled out of order " +
+					"around the change. A change applies to later reshardings.",
+				Validators: []validator.String{choice{"quiesce", "online"}},
+			},
+			"drain_scope": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(lower(d.DrainScope)),
+				MarkdownDescription: "Which shards a quiesced resharding drains before the layout changes: `all` (default) of them, or only those that are `removed`, " +
+					"which pauses publishing for less time but does not keep the order of keys that move. Without effect on `online`. A change applies to later reshardings.",
+				Validators: []validator.String{choice{"all", "removed"}},
+			},
+			"retire": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(lower(d.Retire)),
+				MarkdownDescription: "What becomes of the Redis key of a removed shard once it is drained: `delete` (default) unlinks it, `archive` renames it to " +
+					"`{<stream_prefix>:<index>}:archived:<resharding id>`. A change applies to later reshardings.",
+				Validators: []validator.String{choice{"delete", "archive"}},
+			},
+			"pause_timeout": schema.StringAttribute{
+				CustomType: durationType{}, Optional: true, Computed: true, Default: stringdefault.StaticString(pauseDefault),
+				MarkdownDescription: "Longest time for which a quiesced resharding may pause publishing, as a duration such as `\"30s\"` or `\"5m\"`; 100ms to 24h, default `\"" + pauseDefault +
+					"\"`. When it passes before the layout has changed, the resharding ends as `on_timeout` says and publishing is resumed. A change applies to later reshardings.",
+				Validators: []validator.String{durationBetween{100 * time.Millisecond, 24 * time.Hour}},
+			},
+			"drain_timeout": schema.StringAttribute{
+				CustomType: durationType{}, Optional: true, Computed: true, Default: stringdefault.StaticString(drainDefault),
+				MarkdownDescription: "Longest time for which removed shards may be drained after the layout has changed, as a duration; 100ms to 168h, default `\"" + drainDefault +
+					"\"`. When it passes, the coordinator reshards back and no entry is lost. A change applies to later reshardings.",
+				Validators: []validator.String{durationBetween{100 * time.Millisecond, 168 * time.Hour}},
+			},
+			"on_timeout": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(lower(d.OnTimeout)),
+				MarkdownDescription: "How a resharding is recorded that runs into `pause_timeout`: as `ROLLED_BACK` (`rollback`, default) or as `FAILED` (`fail`). " +
+					"Both undo the change, resume publishing and fail the apply. A change applies to later reshardings.",
+				Validators: []validator.String{choice{"rollback", "fail"}},
+			},
+			"ignore_groups": schema.SetAttribute{
+				ElementType: types.StringType, Optional: true,
+				MarkdownDescription: "Redis consumer groups whose undelivered and pending entries do not hold up a drain, such as an abandoned one; at most " +
+					fmt.Sprint(protocol.MaxIgnoreGroups) + ". **Entries that they have not read are lost with a removed shard.** Default: none. A change applies to later reshardings.",
+				Validators: []validator.Set{setvalidator.SizeAtMost(protocol.MaxIgnoreGroups), setvalidator.ValueStringsAre(nameValidator{})},
+			},
+			"deletion_protection": schema.BoolAttribute{
+				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
+				MarkdownDescription: "Whether destroying the stream is refused. Default `true`, also after an import: to destroy, set it to `false` and apply first. " +
+					"It is Terraform's own and not known to the coordinator.",
+			},
+			"reason": schema.StringAttribute{
+				Optional: true, Computed: true, Default: stringdefault.StaticString(""),
+				MarkdownDescription: "Text for the coordinator's audit log, sent along with a change; at most 1024 bytes. Default: a text that names the operation. " +
+					"A change of it alone is no change: the state shows the reason of the last one.",
+				Validators: []validator.String{reasonValidator{}},
+			},
+			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
+				Create: true, Update: true, Delete: true,
+				CreateDescription: "How long a create waits for convergence, as a duration; default `\"10m\"`. When it passes, the stream stays, with a warning.",
+				UpdateDescription: "How long an update waits for convergence, as a duration; default `\"1h\"`. When it passes, the apply fails, and the resharding goes on.",
+				DeleteDescription: "How long a destroy waits for the drain, as a duration; default `\"1h\"`. When it passes, the destroy fails, and the drain goes on.",
+			}),
+
+			"metadata_version": schema.Int64Attribute{
+				Computed:            true,
+				MarkdownDescription: "Version of the layout that clients see; it rises with every change.",
+			},
+			"layout_epoch": schema.Int64Attribute{
+				Computed:            true,
+				MarkdownDescription: "Epoch of the layout in force; producers are fenced on it.",
+			},
+			"publish_state": schema.StringAttribute{
+				Computed:            true,
+				MarkdownDescription: "Whether appends are accepted: `OPEN`, or `PAUSED` while a resharding or an operator holds them.",
+			},
+			"shards": schema.ListNestedAttribute{
+				Computed:            true,
+				MarkdownDescription: "The shards, in the order of their index; while a resharding runs, with those that come and go.",
+				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+					"index": schema.Int64Attribute{Computed: true, MarkdownDescription: "Index, from 0."},
+					"key":   schema.StringAttribute{Computed: true, MarkdownDescription: "Redis key of the shard."},
+					"slot":  schema.Int64Attribute{Computed: true, MarkdownDescription: "Slot of the key on a Redis Cluster, 0 to 16383."},
+				}},
+			},
+			"last_resharding": schema.SingleNestedAttribute{
+				Computed:            true,
+				MarkdownDescription: "The resharding that is running, or else the one that ended last; null when the coordinator has none on record.",
+				Attributes: map[string]schema.Attribute{
+					"id":               schema.StringAttribute{Computed: true, MarkdownDescription: "Its id, as in the coordinator's API and audit log."},
+					"from_shard_count": schema.Int64Attribute{Computed: true, MarkdownDescription: "Shard count before it; 0 for the creation."},
+					"to_shard_count":   schema.Int64Attribute{Computed: true, MarkdownDescription: "Shard count that it leads to; 0 for the removal."},
+					"strategy":         schema.StringAttribute{Computed: true, MarkdownDescription: "`quiesce` or `online`."},
+					"phase":            schema.StringAttribute{Computed: true, MarkdownDescription: "Phase as last seen; `COMPLETED`, `ROLLED_BACK` and `FAILED` are final."},
+					"phases": schema.ListNestedAttribute{
+						Computed: true, MarkdownDescription: "The phases that it went through, in order.",
+						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+							"phase":      schema.StringAttribute{Computed: true, MarkdownDescription: "Name of the phase."},
+							"started_at": schema.StringAttribute{Computed: true, MarkdownDescription: "When it was entered, RFC 3339, UTC."},
+							"ended_at":   schema.StringAttribute{Computed: true, MarkdownDescription: "When it was left; null while it lasts."},
+						}},
+					},
+					"paused_ms": schema.Int64Attribute{Computed: true, MarkdownDescription: "For how long it paused publishing, in milliseconds."},
+					"order":     schema.StringAttribute{Computed: true, MarkdownDescription: "What was promised of the order of each key; empty if nothing was recorded."},
+					"error":     schema.StringAttribute{Computed: true, MarkdownDescription: "Why it did not complete; empty if it did."},
+				},
+			},
+		},
+	}
+}
+
+func (r *shardCountResource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
+	r.conn = configured(req.ProviderData, &resp.Diagnostics)
+}
+
+// ModifyPlan settles what the plan shows: computed values are unknown exactly when something
+// is to be told to the coordinator, and what a change does to data is said before it is made.
+func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if req.State.Raw.IsNull() {
+		return
+	}
+	var state, plan shardCountModel
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	if req.Plan.Raw.IsNull() {
+		if protected(state, &resp.Diagnostics) || resp.Diagnostics.HasError() {
+			return
+		}
+		resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
+			"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
+				"and then retires its %d shards (%s).", state.StreamPrefix.ValueString(), state.ShardCount.ValueInt64(), state.Retire.ValueString()))
+		return
+	}
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+
+	if plan.sameRemote(state) {
+		plan.keepComputed(state)
+		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+		return
+	}
+	if !plan.StreamPrefix.IsUnknown() && !plan.StreamPrefix.Equal(state.StreamPrefix) {
+		protected(state, &resp.Diagnostics) // replacing destroys
+		return
+	}
+	if from, to := state.ShardCount.ValueInt64(), plan.ShardCount.ValueInt64(); !plan.ShardCount.IsUnknown() && to < from {
+		pausing := "publishing is paused until they are drained"
+		if plan.Strategy.ValueString() == "online" {
+			pausing = "publishing goes on, to the shards that stay"
+		}
+		fate := "deleted"
+		if plan.Retire.ValueString() == "archive" {
+			fate = "archived"
+		}
+		resp.Diagnostics.AddWarning("Shards will be removed", fmt.Sprintf(
+			"Stream %q goes from %d to %d shards: %s; shards %d to %d are %s once every consumer group has read and acknowledged all of their entries.",
+			state.StreamPrefix.ValueString(), from, to, pausing, to, from-1, fate))
+	}
+}
+
+// protected adds the error that a protected stream cannot be destroyed, and says whether it is.
+func protected(state shardCountModel, diags *diag.Diagnostics) bool {
+	if !state.DeletionProtection.ValueBool() {
+		return false
+	}
+	diags.AddAttributeError(path.Root("deletion_protection"), "Stream is protected against deletion", fmt.Sprintf(
+		"Stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
+			"To only forget it, use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
+	return true
+}
+
+func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	var plan shardCountModel
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	wait, diags := plan.Timeouts.Create(ctx, createTimeout)
+	resp.Diagnostics.Append(diags...)
+	want := plan.spec(ctx, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if !r.conn.ready() {
+		resp.Diagnostics.Append(notReady())
+		return
+	}
+	prefix := plan.StreamPrefix.ValueString()
+	what := fmt.Sprintf("create stream %q", prefix)
+	parent, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": prefix})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
+
+	// A stream with the same desired state is what an interrupted apply has left behind. One
+	// with no shards, from an interrupted destroy, has nothing to lose. Any other belongs to
+	// somebody else.
+	var seen *protocol.Stream
+	switch s, err := r.conn.client.Stream(ctx, prefix); {
+	case errors.Is(err, protocol.ErrStreamNotFound):
+	case err != nil:
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	case s.Spec.ShardCount != 0 && !sameSpec(s.Spec, want):
+		resp.Diagnostics.Append(exists("Stream", prefix, strings.Join(specDifferences(s.Spec, want), "; "), prefix))
+		return
+	default:
+		seen = &s
+	}
+
+	s, id, err := op.declare(ctx, prefix, want, seen, "terraform: "+what)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	save := func(s protocol.Stream, last *protocol.Resharding) {
+		plan.settle(s, last, types.ObjectNull(reshardingType.AttrTypes))
+		resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
+	}
+	if id == "" {
+		last, err := r.conn.lastResharding(ctx, s)
+		if err != nil { // only shown; the next refresh has it
+			tflog.Warn(ctx, "last resharding not readable", map[string]any{"error": err.Error()})
+		}
+		save(s, last)
+		return
+	}
+
+	resharding := unread(prefix, id, s.Status.ShardCount, want.ShardCount)
+	resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id, To: want.ShardCount})...)
+	save(s, &resharding) // the stream exists: from here on nothing may lose it
+	resharding, err = op.await(ctx, resharding)
+	switch {
+	case err != nil:
+		// The stream is there and gets its shards without us. An error would taint it, and a
+		// tainted stream is destroyed by the next apply; the next refresh finds the work undone.
+		summary, detail := r.conn.stopped(parent, resharding, err, "create", wait)
+		resp.Diagnostics.AddWarning(summary, detail)
+		save(s, &resharding)
+	case resharding.Phase != protocol.PhaseCompleted:
+		// Undone again: there are no shards, and nothing to be kept in the state.
+		resp.Diagnostics.Append(r.conn.ended(resharding))
+		resp.State.RemoveResource(parent)
+	default:
+		if fresh, err := op.readBack(ctx, prefix); err == nil {
+			s = fresh
+		} else {
+			tflog.Warn(ctx, "stream not readable after its creation", map[string]any{"error": err.Error()})
+		}
+		save(s, &resharding)
+	}
+}
+
+func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	var m shardCountModel
+	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	if resp.Diagnostics.HasError() || !r.conn.ready() {
+		return // not ready: the state stands
+	}
+	ctx = r.conn.logContext(ctx)
+	prefix := m.StreamPrefix.ValueString()
+	what := fmt.Sprintf("read stream %q", prefix)
+
+	s, err := r.conn.client.Stream(ctx, prefix)
+	if errors.Is(err, protocol.ErrStreamNotFound) {
+		resp.Diagnostics.AddWarning("Stream is gone", fmt.Sprintf("The coordinator has no stream %q; it is removed from the state.", prefix))
+		resp.State.RemoveResource(ctx)
+		return
+	}
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	last, err := r.conn.lastResharding(ctx, s)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	m.observe(s, last)
+	m.ShardCount = types.Int64Value(int64(confirmed(s, last)))
+	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	var plan, state shardCountModel
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	wait, diags := plan.Timeouts.Update(ctx, updateTimeout)
+	resp.Diagnostics.Append(diags...)
+	want := plan.spec(ctx, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	if plan.sameRemote(state) { // deletion_protection or timeouts: the coordinator has no part in it
+		plan.keepComputed(state)
+		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
+		return
+	}
+	if !r.conn.ready() {
+		resp.Diagnostics.Append(notReady())
+		return
+	}
+	prefix := plan.StreamPrefix.ValueString()
+	what := fmt.Sprintf("update stream %q", prefix)
+	parent, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": prefix})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
+
+	seen, err := r.conn.client.Stream(ctx, prefix)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	if before := recall(ctx, req.Private); before.ID != "" && before.ID == seen.Status.ActiveReshardingID {
+		tflog.Info(ctx, "the resharding of an earlier apply is still running", map[string]any{"resharding_id": before.ID})
+	}
+	s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+
+	// From here on the coordinator has the desired state. On failure the state shows what it
+	// has: the new policy and resharding, but the shard count before.
+	failed := func(r protocol.Resharding) {
+		state.observe(s, &r)
+		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
+	}
+	last := (*protocol.Resharding)(nil)
+	if id != "" {
+		resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id, To: want.ShardCount})...)
+		resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount))
+		if err != nil {
+			resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "update", wait))
+			failed(resharding)
+			return
+		}
+		if fresh, err := op.readBack(ctx, prefix); err == nil {
+			s = fresh
+		} else {
+			tflog.Warn(ctx, "stream not readable after the resharding", map[string]any{"error": err.Error()})
+		}
+		if resharding.Phase != protocol.PhaseCompleted {
+			resp.Diagnostics.Append(r.conn.ended(resharding))
+			failed(resharding)
+			return
+		}
+		last = &resharding
+	} else if last, err = r.conn.lastResharding(ctx, s); err != nil {
+		tflog.Warn(ctx, "last resharding not readable", map[string]any{"error": err.Error()})
+		last = nil
+	}
+	plan.settle(s, last, state.LastResharding)
+	resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
+}
+
+func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
+	var state shardCountModel
+	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	wait, diags := state.Timeouts.Delete(ctx, deleteTimeout)
+	resp.Diagnostics.Append(diags...)
+	want := state.spec(ctx, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() || protected(state, &resp.Diagnostics) {
+		return
+	}
+	if !r.conn.ready() {
+		resp.Diagnostics.Append(notReady())
+		return
+	}
+	want.ShardCount = 0
+	prefix := state.StreamPrefix.ValueString()
+	what := fmt.Sprintf("destroy stream %q", prefix)
+	parent, op := r.conn.begin(ctx, what, state.Reason.ValueString(), map[string]any{"stream": prefix})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
+
+	seen, err := r.conn.client.Stream(ctx, prefix)
+	if errors.Is(err, protocol.ErrStreamNotFound) {
+		return
+	}
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	if seen.Spec.ShardCount != 0 || seen.Status.ShardCount != 0 || seen.Status.ActiveReshardingID != "" {
+		s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
+		if err != nil {
+			resp.Diagnostics.Append(r.conn.diagnose(what, err))
+			return
+		}
+		if id != "" {
+			failed := func(r protocol.Resharding) {
+				state.observe(s, &r)
+				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
+			}
+			resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id})...)
+			resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), 0))
+			if err != nil {
+				resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "delete", wait))
+				failed(resharding)
+				return
+			}
+			if resharding.Phase != protocol.PhaseCompleted {
+				resp.Diagnostics.Append(r.conn.ended(resharding))
+				failed(resharding)
+				return
+			}
+		}
+	}
+
+	mctx, stop := mutation(ctx)
+	defer stop()
+	err = r.conn.client.DeleteStream(mctx, prefix, protocol.DeleteStreamRequest{
+		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what),
+	}, op.call())
+	if err != nil && !errors.Is(err, protocol.ErrStreamNotFound) {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	}
+}
+
+// ImportState takes a stream prefix. What only Terraform knows gets its safe value.
+func (r *shardCountResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	if e := protocol.CheckName("stream_prefix", req.ID); e != nil {
+		resp.Diagnostics.AddError("Invalid import id", e.Message+"; the id of a redisstream_shard_count is its stream prefix")
+		return
+	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("stream_prefix"), req.ID)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("deletion_protection"), true)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("reason"), "")...)
+}
