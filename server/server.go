@@ -142,13 +142,14 @@ func (s *Server) start(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	s.listener = listener
-	accepting := listener
+	serve := func() error { return s.http.Serve(listener) }
 	if s.tls != nil {
-		accepting = tls.NewListener(listener, s.tls)
+		s.http.TLSConfig = s.tls
+		serve = func() error { return s.http.ServeTLS(listener, "", "") }
 	}
 	go func() {
 		defer close(s.served)
-		if err := s.http.Serve(accepting); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			s.serveErr = fmt.Errorf("serve: %w", err)
 			s.log.Error("the HTTP server ended", zap.Error(err))
 		}
@@ -337,4 +338,17 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	err := s.Stop(stopping)
 	return errors.Join(s.serveErr, err)
+}
+
+// Done is closed when the server no longer serves, by Stop or because the listener failed.
+func (s *Server) Done() <-chan struct{} { return s.served }
+
+// Err says why the server ended by itself; nil after Stop. It is to be asked after Done.
+func (s *Server) Err() error {
+	select {
+	case <-s.served:
+		return s.serveErr
+	default:
+		return nil
+	}
 }
