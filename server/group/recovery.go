@@ -49,14 +49,5 @@ func (t *Turn) Recover(highest Epochs, now protocol.Instant, leases Leases) {
 			sh.RevokedAt, sh.Deadline = s.GroupEpoch, now.Add(cfg.RebalanceTimeout)
 		}
 	}
-	for _, id := range sortedMembers(s) {
-		if m := s.Members[id]; !m.State.SessionOver() {
-			t.rows.Renew(Row(id, m.JoinEpoch))
-		}
-	}
-	for i := range s.Shards {
-		if s.Shards[i].Orphaned {
-			t.rows.Renew(s.Shards[i].Holder.Row())
-		}
-	}
+	t.RenewAll(leases)
 }
