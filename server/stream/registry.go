@@ -1,0 +1,140 @@
+package stream
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
+)
+
+// Why no shard can miss a registered group (1.8). A group becomes ready only by a pass in which
+// *every* index of both layouts, as the state has them when the replies are applied, answered
+// OK (it exists now) or RETIRED (there is nothing left to read). A shard that is made after
+// that pass is made by PROVISION or OPEN, and those carry every name of the registry, ready or
+// not; applyProvisioning refuses the replies of a pass that was planned with fewer names, so
+// the phase is not left before each new shard has them all. The stamp of MKGROUP makes any
+// older PROVISION, OPEN or RETIRE on that shard AHEAD.
+
+// RegisterGroup adds a group to the registry, not ready yet; a group that exists is left as it is.
+func (t *Turn) RegisterGroup(name string, start protocol.StartPosition, now protocol.Instant) {
+	if _, ok := t.State().Groups[name]; ok {
+		return
+	}
+	if start == "" {
+		start = protocol.StartEarliest
+	}
+	s := t.edit(now)
+	s.Groups[name] = &GroupEntry{StartPosition: start, Since: now}
+	s.RetryAt, s.Retries = 0, 0
+	t.settle(now)
+}
+
+// ForgetGroup removes a group from the registry. Its Redis consumer groups stay, and as long as
+// they do they count for a drain like any other that nobody ignores.
+func (t *Turn) ForgetGroup(name string, now protocol.Instant) {
+	if _, ok := t.State().Groups[name]; !ok {
+		return
+	}
+	s := t.edit(now)
+	delete(s.Groups, name)
+	if r := s.Active; r != nil {
+		r.Expected = slices.DeleteFunc(r.Expected, func(g string) bool { return g == name })
+	}
+	t.settle(now)
+}
+
+// expected lists the groups whose absence from a shard is UNKNOWN: those that are ready, and
+// those that the running change recorded. all adds the ones that are being registered: before a
+// shard is removed for good they must have been made there.
+func (s *State) expected(all bool) []string {
+	names := s.readyGroups()
+	if all {
+		names = s.GroupNames()
+	}
+	if s.Active != nil {
+		names = append(names, s.Active.Expected...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// startID is where MKGROUP starts a group. "$" on a sealed shard stands at the maximum id;
+// settle moves such a group to the restored id when it unseals (1.4).
+func (g *GroupEntry) startID() string {
+	if g.StartPosition == protocol.StartLatest {
+		return "$"
+	}
+	return "0"
+}
+
+// planGroups makes the groups that are not ready on every shard of both layouts.
+func planGroups(s *State) Pass {
+	names := s.unreadyGroups()
+	steps := make([]Step, 0, len(names)*s.span())
+	for i := range s.span() {
+		for _, name := range names {
+			steps = append(steps, Step{
+				Script: shardscript.MkGroup, Index: i, ID: "group", Epoch: s.Layout.Epoch, Count: s.Layout.Count,
+				Groups: []string{name}, Start: s.Groups[name].startID(),
+			})
+		}
+	}
+	return Pass{Kind: PassGroup, Stages: stages(steps), Groups: names, Backoff: true}
+}
+
+// applyGroups marks the groups that every shard has now.
+func (t *Turn) applyGroups(o outcome, now protocol.Instant) {
+	s := t.State()
+	var made []string
+	missed := false
+	for _, name := range s.unreadyGroups() {
+		if !slices.Contains(o.res.Pass.Groups, name) {
+			continue
+		}
+		if t.madeEverywhere(o, name) {
+			made = append(made, name)
+		} else {
+			missed = true
+		}
+	}
+	if len(made) > 0 {
+		s = t.edit(now)
+		for _, name := range made {
+			s.Groups[name].Ready = true
+			s.Groups[name].Since = now
+		}
+	}
+	if missed {
+		t.retryLater(now)
+	}
+	t.settle(now)
+}
+
+func (t *Turn) madeEverywhere(o outcome, name string) bool {
+	for i := range t.State().span() {
+		rep, ok := o.group(i, name)
+		if !ok || !(o.done(rep) || rep.Code == shardscript.Retired) {
+			return false
+		}
+	}
+	return true
+}
+
+// Back-off of MKGROUP and HOLD.
+const (
+	retryFirst = time.Second
+	retryMost  = 15 * time.Second
+)
+
+// retryLater lets the passes of the resharding go first for a while.
+func (t *Turn) retryLater(now protocol.Instant) {
+	s := t.edit(now)
+	wait := retryMost
+	if s.Retries < 4 {
+		wait = retryFirst << s.Retries
+	}
+	s.Retries++
+	s.RetryAt = now.Add(wait)
+	t.settle(now)
+}

@@ -1,0 +1,61 @@
+package stream
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// mostTexts bounds what a record says it is waiting for.
+const mostTexts = 20
+
+// bounded keeps the first texts and says how many more there are.
+func bounded(texts []string) []string {
+	if len(texts) <= mostTexts {
+		return texts
+	}
+	return append(slices.Clone(texts[:mostTexts]), fmt.Sprintf("and %d more", len(texts)-mostTexts))
+}
+
+// joinTexts makes one line of sentences.
+func joinTexts(texts []string) string { return strings.Join(bounded(texts), "; ") }
+
+// shardList is "shards 1, 2 and 9" or "shard 4".
+func shardList(indexes []int) string {
+	const most = 12
+	words := make([]string, 0, most)
+	for i, x := range indexes {
+		if i == most {
+			return fmt.Sprintf("shards %s and %d more", strings.Join(words, ", "), len(indexes)-most)
+		}
+		words = append(words, fmt.Sprint(x))
+	}
+	switch len(words) {
+	case 0:
+		return "no shard"
+	case 1:
+		return "shard " + words[0]
+	}
+	return "shards " + strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// clock is an instant as people read it.
+func clock(i protocol.Instant) string { return i.Time().Format("2006-01-02T15:04:05.000Z07:00") }
+
+func noAnswer(index int, what, err string) string {
+	text := fmt.Sprintf("shard %d: no answer to %s", index, what)
+	if err != "" {
+		text += ": " + err
+	}
+	return text
+}
+
+func refused(index int, what string, rep Reply) string {
+	text := fmt.Sprintf("shard %d: %s was answered %s", index, what, rep.Code)
+	if rep.Err != "" {
+		text += ": " + rep.Err
+	}
+	return text
+}
