@@ -150,7 +150,7 @@ func (b *bench) start(ctx context.Context) error {
 	if b.referenceAddr, _, err = child.FreeAddress(ctx); err != nil {
 		return err
 	}
-	if b.reference, err = child.Start(b.dir, "reference", nil, self, "-serve-reference", b.referenceAddr); err != nil {
+	if b.reference, err = child.Start(ctx, b.dir, "reference", nil, self, "-serve-reference", b.referenceAddr); err != nil {
 		return err
 	}
 	if err := b.reference.WaitFor(ctx, 10*time.Second, func(ctx context.Context) error {

@@ -20,7 +20,7 @@ type Coordinator struct {
 func StartCoordinator(ctx context.Context, c Coordinator) (*Process, error) {
 	// The password goes by the environment: everybody on the machine can read arguments.
 	env := append([]string{"RSC_ADMIN_USERNAME=" + c.Username, "RSC_ADMIN_PASSWORD=" + c.Password}, c.Env...)
-	p, err := Start(c.Dir, "coordinator", env, c.Program, "serve", "--listen", c.Addr, "--redis-url", c.RedisURL, "--shutdown-delay", "0s")
+	p, err := Start(ctx, c.Dir, "coordinator", env, c.Program, "serve", "--listen", c.Addr, "--redis-url", c.RedisURL, "--shutdown-delay", "0s")
 	if err != nil {
 		return nil, err
 	}

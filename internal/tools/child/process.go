@@ -31,14 +31,14 @@ type Process struct {
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Start starts a program in dir; what it prints goes to dir/name.log.
-func Start(dir, name string, env []string, program string, args ...string) (*Process, error) {
+func Start(ctx context.Context, dir, name string, env []string, program string, args ...string) (*Process, error) {
 	p := &Process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	out, err := os.Create(p.log)
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
 	// It must outlive the context that asks its starter to stop, until Stop has ended it.
-	p.cmd = exec.CommandContext(context.Background(), program, args...)
+	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = out, out

@@ -25,7 +25,7 @@ func StartRedis(ctx context.Context, program, dir string) (*Redis, error) {
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		return nil, err
 	}
-	p, err := Start(dir, "redis", nil, program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", data)
+	p, err := Start(ctx, dir, "redis", nil, program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", data)
 	if err != nil {
 		return nil, err
 	}
