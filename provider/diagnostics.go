@@ -18,7 +18,7 @@ type advice struct{ summary, todo string }
 var adviceFor = map[protocol.Code]advice{
 	protocol.CodeInvalidRequest:        {"The coordinator refused the values", "Correct the named field."},
 	protocol.CodeUnauthenticated:       {"Authentication failed", "Check username and password, or token, of the provider, and REDISSTREAM_USERNAME, REDISSTREAM_PASSWORD and REDISSTREAM_TOKEN in the environment."},
-	protocol.CodeForbidden:             {"Permission denied", "The credentials are valid, but their role does not allow this; an operator or administrator role is needed."},
+	protocol.CodeForbidden:             {"Permission denied", "The credentials are valid, but their roles do not allow this: reading needs READ, changing needs WRITE or ADMIN."},
 	protocol.CodeStreamNotFound:        {"The stream does not exist", "If it is made by a redisstream_shard_count resource, refer to that resource's stream_prefix so that Terraform makes it first."},
 	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "Run terraform plan again: it will propose to create the group."},
 	protocol.CodeGroupHasMembers:       {"The consumer group has live members", "Stop its consumers first, or set force_destroy = true, apply, and destroy again."},

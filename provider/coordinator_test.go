@@ -1,0 +1,273 @@
+package provider
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// fakeCoordinator answers as a coordinator does, and can be told to answer as none should.
+// What must hold against the real one is tested in acceptance_test.go; this one is for what
+// a real one does not do on demand.
+type fakeCoordinator struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	streams  map[string]*protocol.Stream
+	records  map[string]*protocol.Resharding // by id
+	groups   map[string]*protocol.Group      // by prefix/group
+	requests []request
+	changed  chan struct{}
+	nextID   int
+	// block keeps reshardings in DRAINING until finish is called.
+	block bool
+	// intercept answers a request itself and returns true, or leaves it to the fake.
+	intercept func(w http.ResponseWriter, r *http.Request, body []byte) bool
+}
+
+// request is what was received.
+type request struct {
+	method, path, body string
+	header             http.Header
+}
+
+func newFake(t *testing.T) *fakeCoordinator {
+	t.Helper()
+	f := &fakeCoordinator{
+		streams: map[string]*protocol.Stream{}, records: map[string]*protocol.Resharding{}, groups: map[string]*protocol.Group{},
+		changed: make(chan struct{}),
+	}
+	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fakeCoordinator) serve(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	f.requests = append(f.requests, request{r.Method, r.URL.Path, string(body), r.Header.Clone()})
+	intercept := f.intercept
+	f.mu.Unlock()
+	if intercept != nil && intercept(w, r, body) {
+		return
+	}
+	f.handle(w, r, body)
+}
+
+// handle is the behaviour of a coordinator in good health.
+func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []byte) {
+	_, rest, _ := strings.Cut(r.URL.Path, "/streams/")
+	parts := strings.Split(rest, "/")
+	prefix := parts[0]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.streams[prefix]
+	switch {
+	case len(parts) == 1 && r.Method == http.MethodPut:
+		f.putStream(w, prefix, s, body)
+	case s == nil:
+		refuse(w, protocol.ErrStreamNotFound)
+	case len(parts) == 1 && r.Method == http.MethodGet:
+		reply(w, http.StatusOK, s)
+	case len(parts) == 1 && r.Method == http.MethodDelete:
+		if s.Status.ShardCount != 0 {
+			refuse(w, protocol.NewError(protocol.CodeStreamNotEmpty, "scale it to 0 first"))
+			return
+		}
+		delete(f.streams, prefix)
+		w.WriteHeader(http.StatusNoContent)
+	case len(parts) == 3 && parts[1] == "reshardings":
+		f.getResharding(w, r, parts[2])
+	case len(parts) == 3 && parts[1] == "groups":
+		f.group(w, r, s, parts[2], body)
+	default:
+		refuse(w, protocol.NewError(protocol.CodeNotFound, "no such route"))
+	}
+}
+
+func (f *fakeCoordinator) putStream(w http.ResponseWriter, prefix string, s *protocol.Stream, body []byte) {
+	var req protocol.PutStreamRequest
+	if err := json.Unmarshal(body, &req); err != nil || req.ShardCount == nil {
+		refuse(w, protocol.Invalid("shardCount", "is required"))
+		return
+	}
+	want := protocol.StreamSpec{ShardCount: int(*req.ShardCount), Resharding: req.Resharding.WithDefaults()}
+	status := http.StatusOK
+	if s == nil {
+		s = &protocol.Stream{StreamPrefix: prefix, Status: protocol.StreamStatus{PublishState: protocol.PublishOpen}}
+		f.streams[prefix] = s
+		status = http.StatusCreated
+	}
+	if active := f.records[s.Status.ActiveReshardingID]; active != nil {
+		if active.ToShardCount != want.ShardCount {
+			refuse(w, protocol.ErrActiveResharding)
+			return
+		}
+		reply(w, http.StatusAccepted, s)
+		return
+	}
+	s.Spec = want
+	s.Generation++
+	if s.Status.ShardCount != want.ShardCount {
+		f.nextID++
+		r := &protocol.Resharding{
+			ReshardingID: fmt.Sprintf("rs-%d", f.nextID), StreamPrefix: prefix, Phase: protocol.PhaseProvisioning,
+			FromShardCount: s.Status.ShardCount, ToShardCount: want.ShardCount, Strategy: want.Resharding.Strategy,
+			Phases: []protocol.PhaseSpan{{Phase: protocol.PhaseProvisioning, StartedAt: time.Now()}},
+		}
+		f.records[r.ReshardingID] = r
+		s.Status.ActiveReshardingID = r.ReshardingID
+		if status == http.StatusOK {
+			status = http.StatusAccepted
+		}
+		if f.block {
+			r.Phase, r.WaitingFor = protocol.PhaseDraining, []string{`shard orders:0, group "billing": 1 pending`}
+			s.Status.PublishState = protocol.PublishPaused
+		}
+	}
+	reply(w, status, s)
+}
+
+// step moves an unblocked resharding on when it is looked at.
+func (f *fakeCoordinator) step(r *protocol.Resharding) {
+	if !f.block && !r.Phase.Terminal() {
+		if r.Phase == protocol.PhaseProvisioning {
+			r.Phase = protocol.PhaseConverging
+			return
+		}
+		f.end(r, protocol.PhaseCompleted, "")
+	}
+}
+
+func (f *fakeCoordinator) end(r *protocol.Resharding, phase protocol.Phase, problem string) {
+	s := f.streams[r.StreamPrefix]
+	now := time.Now()
+	r.Phase, r.Error = phase, problem
+	r.Phases = append(r.Phases, protocol.PhaseSpan{Phase: phase, StartedAt: now, EndedAt: &now})
+	if phase == protocol.PhaseCompleted {
+		r.WaitingFor = nil
+		s.Status.ShardCount = r.ToShardCount
+		s.Status.LayoutEpoch++
+		s.MetadataVersion++
+		s.Shards = nil
+		for i := range r.ToShardCount {
+			s.Shards = append(s.Shards, protocol.StreamShard{ShardIndex: i, StreamKey: protocol.ShardKey(r.StreamPrefix, i), RedisSlot: i, State: "ACTIVE"})
+		}
+	}
+	s.Status.PublishState = protocol.PublishOpen
+	s.Status.LastReshardingID, s.Status.ActiveReshardingID = r.ReshardingID, ""
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *fakeCoordinator) getResharding(w http.ResponseWriter, r *http.Request, id string) {
+	rec := f.records[id]
+	if rec == nil {
+		refuse(w, protocol.ErrReshardingNotFound)
+		return
+	}
+	wait, _ := strconv.ParseInt(r.URL.Query().Get("maxWaitMs"), 10, 64)
+	if wait > 0 {
+		f.step(rec)
+	}
+	if before := rec.Phase; f.block && wait > 0 && !before.Terminal() {
+		timeout := time.NewTimer(time.Duration(wait) * time.Millisecond)
+		defer timeout.Stop()
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-timeout.C:
+		case <-r.Context().Done():
+		}
+		f.mu.Lock()
+	}
+	reply(w, http.StatusOK, rec)
+}
+
+func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *protocol.Stream, name string, body []byte) {
+	key := s.StreamPrefix + "/" + name
+	g := f.groups[key]
+	switch r.Method {
+	case http.MethodPut:
+		var req protocol.PutGroupRequest
+		if err := json.Unmarshal(body, &req); err != nil {
+			refuse(w, protocol.Invalid("body", err.Error()))
+			return
+		}
+		if g == nil {
+			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: true}
+			f.groups[key] = g
+		}
+		g.Spec, g.ShardCount = req.GroupSpec.WithDefaults(), s.Status.ShardCount
+		g.GroupEpoch++
+		reply(w, http.StatusOK, g)
+	case http.MethodGet:
+		if g == nil {
+			refuse(w, protocol.ErrGroupNotFound)
+			return
+		}
+		reply(w, http.StatusOK, g)
+	case http.MethodDelete:
+		var req protocol.DeleteGroupRequest
+		if len(body) > 0 {
+			_ = json.Unmarshal(body, &req) // an unreadable body forces nothing
+		}
+		switch {
+		case g == nil:
+			refuse(w, protocol.ErrGroupNotFound)
+		case g.State == protocol.GroupStable && !req.Force:
+			refuse(w, protocol.NewError(protocol.CodeGroupHasMembers, "2 members are live"))
+		default:
+			delete(f.groups, key)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+}
+
+// finish ends the running resharding of a stream.
+func (f *fakeCoordinator) finish(t *testing.T, prefix string, phase protocol.Phase, problem string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.records[f.streams[prefix].Status.ActiveReshardingID]
+	if r == nil {
+		t.Fatalf("stream %q has no running resharding", prefix)
+	}
+	f.end(r, phase, problem)
+}
+
+// set changes the fake under its lock.
+func (f *fakeCoordinator) set(change func()) { f.mu.Lock(); defer f.mu.Unlock(); change() }
+
+// mutations lists the requests that could change something.
+func (f *fakeCoordinator) mutations() []request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.requests), func(r request) bool { return r.method == http.MethodGet })
+}
+
+func (f *fakeCoordinator) reshardingIDs() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.records))
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a client that has gone away is no concern of the fake
+}
+
+func refuse(w http.ResponseWriter, e *protocol.Error) { reply(w, e.Code.HTTPStatus(), e) }
