@@ -20,6 +20,9 @@ const mostBumps = 5
 func (t *Turn) Adopt(seen Control, id string, now protocol.Instant) (minRevision int64) {
 	s := t.edit(now)
 	defer t.settle(now)
+	if s.Deleting {
+		return seen.Rev + 1
+	}
 	s.alert(alertLost, now)
 	s.HighCount = max(s.HighCount, seen.High, seen.Count)
 	r := s.Active

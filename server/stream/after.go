@@ -128,6 +128,11 @@ func (t *Turn) applyDrainingRemoved(o outcome, now protocol.Instant) {
 		unknown = unknown || v.unknown
 		texts = append(texts, v.texts...)
 	}
+	if len(o.res.Pass.Stages) > 1 && !o.ran(shardscript.Evidence) {
+		t.reopened(o, nil, now) // only the stage of OPEN was run
+		t.waitForAnswers(o, "OPEN", now)
+		return
+	}
 	t.reopened(o, needed, now)
 	if len(t.State().Active.Reopen) == 0 && len(texts) == 0 {
 		t.editActive(now).enter(protocol.PhaseConverging, now)

@@ -135,6 +135,11 @@ func (o outcome) any(code shardscript.Code) bool {
 	return slices.ContainsFunc(o.res.Replies, func(r Reply) bool { return r.Code == code })
 }
 
+// ran says whether the stage with that script was reached.
+func (o outcome) ran(script shardscript.Name) bool {
+	return slices.ContainsFunc(o.res.Replies, func(r Reply) bool { return r.Step.Script == script })
+}
+
 // with lists the indexes of the replies with one of the codes, ascending.
 func (o outcome) with(codes ...shardscript.Code) []int {
 	var indexes []int

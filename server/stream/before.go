@@ -221,9 +221,11 @@ func (t *Turn) applyActivating(o outcome, now protocol.Instant) {
 	if !ok {
 		return
 	}
+	if (rep.Code == shardscript.SealError || rep.Code == shardscript.Exhausted) && rep.Control.layout() == r.To {
+		rep.Code = shardscript.OK // of settle, behind the decision: OPEN settles again
+	}
 	switch rep.Code {
-	case shardscript.OK, shardscript.Decided, shardscript.SealError, shardscript.Exhausted:
-		// The last two are of settle, behind the decision: OPEN settles again.
+	case shardscript.OK, shardscript.Decided:
 		if o.res.Unconfirmed {
 			t.wait([]string{"DECIDE: no replica has confirmed it yet"}, false, now)
 			return

@@ -158,7 +158,35 @@ func (s *State) finish(phase protocol.Phase, now protocol.Instant) {
 	if extra := len(s.History) - MaxHistory; extra > 0 {
 		s.History = slices.Clone(s.History[extra:])
 	}
+	s.trimCertificates()
 	s.want(s.Layout.Count)
+}
+
+// mostEvidence bounds the rows of evidence (one for each group of each shard) that finished
+// records keep: every commit of the aggregate writes them again.
+const mostEvidence = 4096
+
+// trimCertificates drops the rows of the oldest certificates beyond mostEvidence. The newest
+// certificate stays whole, whatever its size; of the others time, barrier and confirmation stay.
+func (s *State) trimCertificates() {
+	rows := 0
+	for i := len(s.History) - 1; i >= 0; i-- {
+		r := s.History[i]
+		if r.Certificate == nil || len(r.Certificate.Shards) == 0 {
+			continue
+		}
+		before := rows
+		for _, shard := range r.Certificate.Shards {
+			rows += 1 + len(shard.Groups)
+		}
+		if before == 0 || rows <= mostEvidence {
+			continue
+		}
+		trimmed, c := r.clone(), *r.Certificate
+		c.Shards = nil
+		trimmed.Certificate = &c
+		s.History[i] = trimmed
+	}
 }
 
 // want changes the wanted shard count.

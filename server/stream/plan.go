@@ -245,14 +245,18 @@ func PlanSurvey(s *State) Pass {
 	return Pass{Kind: PassSurvey, Stages: stages(steps[:1], steps[1:])}
 }
 
-// Next is the earliest instant at which Advance or Plan has something new to do by itself, 0
-// for none: the end of a pause, a deadline, the next try of a pass that failed.
+// Next is the earliest instant at which Advance has something to do by itself, 0 for none: the
+// end of a pause, a deadline, the next try of a pass that failed. Advance at or after that
+// instant always changes the state.
 func Next(s *State) protocol.Instant {
 	var next protocol.Instant
 	at := func(i protocol.Instant) {
 		if i != 0 && (next == 0 || i < next) {
 			next = i
 		}
+	}
+	if s.Deleting {
+		return 0
 	}
 	at(s.holdUntil())
 	at(s.RetryAt)

@@ -54,12 +54,12 @@ type State struct {
 	HoldDirty       bool                   `json:"holdDirty,omitempty"` // the shards do not all show Hold yet
 	Groups          map[string]*GroupEntry `json:"groups"`
 	Active          *Resharding            `json:"active,omitempty"`
-	History         []*Resharding          `json:"history,omitempty"`  // newest last, at most MaxHistory
-	Orphans         []string               `json:"orphans,omitempty"`  // "key (n entries)", as the sweep reported them
-	Deleting        bool                   `json:"deleting,omitempty"` // PURGE of the control hashes is due, then the record goes
-	Gone            bool                   `json:"-"`                  // PURGE is done: the commit deletes the record
+	History         []*Resharding          `json:"history,omitempty"`   // newest last, at most MaxHistory
+	Orphans         []string               `json:"orphans,omitempty"`   // "key (n entries)", as the sweep reported them
+	Deleting        bool                   `json:"deleting,omitempty"`  // PURGE of the control hashes is due, then the record goes
+	Gone            bool                   `json:"-"`                   // PURGE is done: the commit deletes the record
 	Exhausted       []int                  `json:"exhausted,omitempty"` // shards that cannot be unsealed: their newest entry has the highest id
-	Alert           string                 `json:"alert,omitempty"`    // e.g. "Redis lost writes"
+	Alert           string                 `json:"alert,omitempty"`     // e.g. "Redis lost writes"
 	AlertSince      protocol.Instant       `json:"alertSince,omitempty"`
 	// RetryAt and Retries space the repeats of MKGROUP and HOLD passes that failed, so that one
 	// shard that does not answer never starves the passes of a resharding.

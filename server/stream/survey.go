@@ -39,9 +39,12 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 		answered[i] = true
 		inside := i < s.Layout.Count
 		switch {
-		case c.HasEpoch && c.Epoch > max(s.Layout.Epoch, ahead.Epoch) && c.Rev > 0 && c.Retired == "":
-			ahead = c
 		case c.HasEpoch && c.Epoch > s.Layout.Epoch:
+			if c.Epoch > ahead.Epoch {
+				rev, high := max(ahead.Rev, c.Rev), max(ahead.High, c.High)
+				ahead = c
+				ahead.Rev, ahead.High = rev, high
+			}
 		case inside && s.differs(i, c):
 			needed = append(needed, i)
 		case inside:
