@@ -159,7 +159,7 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 				return r, fmt.Errorf("no answer for %s: %w", down.Round(time.Second), err)
 			}
 			tflog.Warn(ctx, "the coordinator does not answer; the resharding goes on by itself", map[string]any{"error": err.Error()})
-			if err := pause(ctx, time.Second); err != nil {
+			if err := pause(ctx, askAgain); err != nil { // on top of the client's own back-off
 				return r, err
 			}
 		}

@@ -47,10 +47,17 @@ var _ provider.Provider = (*redisstreamProvider)(nil)
 
 // New returns the constructor of the provider for a server; version goes into the user agent.
 func New(version string) func() provider.Provider {
-	return func() provider.Provider { return &redisstreamProvider{version: version} }
+	return func() provider.Provider { return &redisstreamProvider{version: version, retries: retries} }
 }
 
-type redisstreamProvider struct{ version string }
+// retries of one call. Terraform runs ten resources at once: being limited is normal, no error.
+// With the client's back-off this bears about ten seconds.
+const retries = 8
+
+type redisstreamProvider struct {
+	version string
+	retries int
+}
 
 type providerModel struct {
 	Endpoint types.String `tfsdk:"endpoint"`
@@ -121,7 +128,7 @@ func (p *redisstreamProvider) Configure(ctx context.Context, req provider.Config
 		resp.Diagnostics.AddAttributeError(path.Root(field), "Invalid provider configuration: "+field, field+": "+problem)
 		return
 	}
-	conn, err := connect(settings, "terraform-provider-redisstream/"+p.version+" terraform/"+req.TerraformVersion)
+	conn, err := connect(settings, p.retries, "terraform-provider-redisstream/"+p.version+" terraform/"+req.TerraformVersion)
 	if err != nil {
 		resp.Diagnostics.AddAttributeError(path.Root("endpoint"), "Invalid provider configuration",
 			redact(err.Error(), settings.secrets()))
@@ -243,11 +250,11 @@ func (endpointValidator) ValidateString(_ context.Context, req validator.StringR
 }
 
 // connect makes the client that all resources of one provider instance share. Nothing is sent.
-func connect(s settings, userAgent string) (*connection, error) {
+func connect(s settings, retries int, userAgent string) (*connection, error) {
 	c, err := client.New(client.Config{
 		Endpoints: []string{s.endpoint},
 		Username:  s.username, Password: s.password, Token: s.token,
-		Retries:   8, // Terraform runs ten resources at once: rate limits are normal, not errors
+		Retries:   retries,
 		UserAgent: userAgent,
 	})
 	if err != nil {

@@ -169,7 +169,7 @@ func TestShardCountPlan(t *testing.T) {
 	})
 
 	t.Run("scale-in says what becomes of the data", func(t *testing.T) {
-		p := c.plan(i, orders(1, base, attrs{"retire": "archive"}))
+		p := c.plan(i, orders(2, base, attrs{"shard_count": 1, "retire": "archive"}))
 		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "shards 1 to 1 are archived") {
 			t.Errorf("warnings: %q", w)
 		}

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func newCore(t *testing.T, config attrs) *core {
 	for _, env := range []string{envEndpoint, envUsername, envPassword, envToken} {
 		t.Setenv(env, "")
 	}
-	c := &core{t: t, server: providerserver.NewProtocol6(New("test")())()}
+	c := &core{t: t, server: providerserver.NewProtocol6(&redisstreamProvider{version: "test", retries: 2})()}
 	var err error
 	if c.schema, err = c.server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{}); err != nil {
 		t.Fatal(err)
@@ -293,7 +294,7 @@ func fields(t *testing.T, v tftypes.Value) map[string]tftypes.Value {
 	if err := v.As(&m); err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return maps.Clone(m) // As hands out the value's own
 }
 
 // field gives one attribute of a state as text: a path such as last_resharding.id.
