@@ -252,6 +252,14 @@ func (t *Turn) ApplyPass(res stream.PassResult) {
 	t.sync()
 }
 
+// PlainProducersSeen tells when a producer that does not fence last asked for the routing; 0 for
+// never. It comes before ApplyPass of the phases that seal and drain.
+func (t *Turn) PlainProducersSeen(at protocol.Instant) {
+	if t.stream != nil && !t.streamDeleted {
+		t.stream.PlainProducersSeen(at, t.now)
+	}
+}
+
 // ApplySurvey takes the outcome of a sweep; id is what a repair would be named.
 func (t *Turn) ApplySurvey(res stream.PassResult, id string) {
 	if t.stream == nil || t.streamDeleted {
@@ -360,15 +368,11 @@ func (t *Turn) sync() {
 	}
 }
 
-// Finish ends the turn. Members that converged in it may complete a phase, so the stream is
-// advanced once more when a group changed while a resharding waits for them.
+// Finish ends the turn. While a resharding waits for members, every turn may be the one in which
+// they have converged.
 func (t *Turn) Finish() Outcome {
-	if t.stream != nil && !t.streamDeleted && t.waitsForMembers() {
-		before := t.stream.Changed()
+	if t.stream != nil && !t.streamDeleted && t.converging() {
 		t.advance()
-		if t.stream.Changed() != before {
-			t.streamTouched = true
-		}
 		t.sync()
 	}
 	out := Outcome{StreamTouched: t.streamTouched, StreamDeleted: t.streamDeleted && t.unit.Stream != nil, MinRevision: t.minRevision, Groups: map[string]GroupOutcome{}}
@@ -394,17 +398,9 @@ func (t *Turn) Finish() Outcome {
 	return out
 }
 
-func (t *Turn) waitsForMembers() bool {
+func (t *Turn) converging() bool {
 	r := t.stream.State().Active
-	if r == nil || r.Phase != protocol.PhaseConverging {
-		return false
-	}
-	for _, g := range t.groups {
-		if g.turn.Changed() {
-			return true
-		}
-	}
-	return false
+	return r != nil && r.Phase == protocol.PhaseConverging
 }
 
 func sortedKeys[V any](m map[string]V) []string {

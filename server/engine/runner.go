@@ -90,7 +90,7 @@ func (a *actor) startPass() {
 func (a *actor) plan(now time.Time) stream.Pass {
 	s := a.cache.unit.Stream
 	if a.runner.ahead != nil {
-		return stream.Pass{Kind: stream.PassLook, Confirm: true, Stages: [][]stream.Step{{{Script: shardscript.Look, Index: 0}}}}
+		return stream.PlanLook(s)
 	}
 	if p := stream.Plan(s, a.now()); !p.Empty() {
 		return p
@@ -116,7 +116,11 @@ func (a *actor) passed(res stream.PassResult) {
 		a.wait()
 		return
 	}
-	apply := func(t *aggregate.Turn) { t.ApplyPass(res) }
+	plain := a.plainSeen(res.Pass)
+	apply := func(t *aggregate.Turn) {
+		t.PlainProducersSeen(plain)
+		t.ApplyPass(res)
+	}
 	switch res.Pass.Kind {
 	case stream.PassLook:
 		if !a.looked(res) {
@@ -139,6 +143,22 @@ func (a *actor) passed(res stream.PassResult) {
 	if !r.moved {
 		a.wait()
 	}
+}
+
+// plainSeen is when a producer that does not fence last asked for the routing, where a phase
+// has to know (protocol/resharding.md 1.1); 0 for never.
+func (a *actor) plainSeen(p stream.Pass) protocol.Instant {
+	if p.Phase != protocol.PhaseSealing && p.Phase != protocol.PhaseDraining {
+		return 0
+	}
+	ctx, cancel := a.call()
+	defer cancel()
+	at, err := a.e.cfg.Store.PlainSeen(ctx, a.prefix)
+	if err != nil {
+		a.log.Warn("reading when plain producers were seen", zap.Error(err))
+		return a.now() // unknown: as if one had asked just now
+	}
+	return at
 }
 
 // wait makes the next pass wait, longer each time that nothing changed.
