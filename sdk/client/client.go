@@ -1,13 +1,19 @@
 // Package client is the typed HTTP client of the coordinator, for the SDK's runtimes, the
 // Terraform provider, command-line tools and users' own programs.
+//
+// Every method returns the coordinator's refusal as an error that wraps a *protocol.Error, so
+// that errors.Is(err, protocol.ErrStreamNotFound) holds only when a coordinator said so: a 404
+// page of a proxy is another error.
 package client
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 // Config of a Client. Zero values mean the defaults given.
@@ -29,118 +35,82 @@ type Config struct {
 	UserAgent string
 }
 
+const (
+	base           = "/coord/v1"
+	defaultTimeout = 10 * time.Second
+	defaultRetries = 4
+	agent          = "redis-stream-coordinator-go"
+)
+
 // Client is safe for concurrent use.
-type Client struct{ cfg Config }
+type Client struct {
+	cfg       Config
+	endpoints []string // without a slash at the end
+	http      *http.Client
+	agent     string
+	current   atomic.Uint32 // index of the endpoint that answered last
+}
 
 // New validates cfg. It sends nothing.
-func New(cfg Config) (*Client, error) { panic("not built yet") }
-
-// Call is the per-call extras of a mutation.
-type Call struct {
-	IfMatch        int64  // generation that the caller saw; 0: any
-	IdempotencyKey string // sent as Idempotency-Key
-	RequestID      string // sent as X-Request-Id
+func New(cfg Config) (*Client, error) {
+	c := &Client{cfg: cfg, http: cfg.HTTPClient, agent: strings.TrimSpace(cfg.UserAgent + " " + agent)}
+	if len(cfg.Endpoints) == 0 {
+		return nil, errors.New("client: Endpoints is empty")
+	}
+	for _, e := range cfg.Endpoints {
+		u, err := url.Parse(e)
+		switch {
+		case err != nil:
+			return nil, errors.New("client: an endpoint is not a URL") // its text may hold a password
+		case u.User != nil:
+			return nil, fmt.Errorf("client: endpoint %q carries credentials; use Username and Password, or Token", u.Redacted())
+		case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+			return nil, fmt.Errorf("client: endpoint %q is not an http or https URL with a host", e)
+		case u.RawQuery != "" || u.Fragment != "":
+			return nil, fmt.Errorf("client: endpoint %q has a query or a fragment", e)
+		}
+		c.endpoints = append(c.endpoints, strings.TrimSuffix(strings.TrimRight(u.String(), "/"), base))
+	}
+	if cfg.Token != "" && (cfg.Username != "" || cfg.Password != "") {
+		return nil, errors.New("client: Token and Username or Password exclude each other")
+	}
+	if cfg.Password != "" && cfg.Username == "" {
+		return nil, errors.New("client: Password without Username")
+	}
+	if cfg.CallTimeout < 0 {
+		return nil, fmt.Errorf("client: CallTimeout %v is negative", cfg.CallTimeout)
+	}
+	if c.cfg.CallTimeout == 0 {
+		c.cfg.CallTimeout = defaultTimeout
+	}
+	switch {
+	case cfg.Retries == 0:
+		c.cfg.Retries = defaultRetries
+	case cfg.Retries < 0:
+		c.cfg.Retries = 0
+	}
+	if c.http == nil {
+		c.http = newHTTPClient()
+	}
+	return c, nil
 }
 
-// PutResult is what a PUT did.
-type PutResult struct {
-	Stream       protocol.Stream
-	Created      bool   // 201
-	Resharding   bool   // 202: a resharding is running towards the wanted count
-	ReshardingID string // its id
+// newHTTPClient keeps enough idle connections for all members of a process, and follows no
+// redirect: an API does not move, a redirect comes from something that is not a coordinator.
+func newHTTPClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // the standard library's own
+	transport.MaxIdleConnsPerHost = 64
+	transport.ResponseHeaderTimeout = 0
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
-// PutStream declares the desired state of a stream.
-func (c *Client) PutStream(ctx context.Context, prefix string, body protocol.PutStreamRequest, call Call) (PutResult, error) {
-	panic("not built yet")
-}
-
-// Stream reads one stream.
-func (c *Client) Stream(ctx context.Context, prefix string) (protocol.Stream, error) {
-	panic("not built yet")
-}
-
-// Streams lists all.
-func (c *Client) Streams(ctx context.Context) (protocol.StreamList, error) { panic("not built yet") }
-
-// DeleteStream deletes an empty stream.
-func (c *Client) DeleteStream(ctx context.Context, prefix string, body protocol.DeleteStreamRequest, call Call) error {
-	panic("not built yet")
-}
-
-// PutGroup declares the desired state of a consumer group; it returns when the group is ready.
-func (c *Client) PutGroup(ctx context.Context, prefix, group string, body protocol.PutGroupRequest, call Call) (protocol.Group, error) {
-	panic("not built yet")
-}
-
-// Group reads one group.
-func (c *Client) Group(ctx context.Context, prefix, group string) (protocol.Group, error) {
-	panic("not built yet")
-}
-
-// DeleteGroup forgets a group.
-func (c *Client) DeleteGroup(ctx context.Context, prefix, group string, body protocol.DeleteGroupRequest, call Call) error {
-	panic("not built yet")
-}
-
-// Heartbeat sends one heartbeat, once. It returns the instant at which it was sent: leases are
-// measured from there (rule M2).
-func (c *Client) Heartbeat(ctx context.Context, prefix, group string, req protocol.HeartbeatRequest) (resp protocol.HeartbeatResponse, sent time.Time, err error) {
-	panic("not built yet")
-}
-
-// RoutingQuery asks for a routing; it is held up to MaxWait while Version is current.
-type RoutingQuery struct {
-	Version    int64 // RoutingVersion of the answer that the caller has, 0 for none
-	MaxWait    time.Duration
-	ProducerID string
-	Fenced     bool
-}
-
-// Routing reads a producer's routing.
-func (c *Client) Routing(ctx context.Context, prefix string, q RoutingQuery) (protocol.Routing, error) {
-	panic("not built yet")
-}
-
-// Reshardings lists the reshardings of a stream, newest first.
-func (c *Client) Reshardings(ctx context.Context, prefix string) (protocol.ReshardingList, error) {
-	panic("not built yet")
-}
-
-// Resharding reads one; maxWait > 0 holds the call until its phase is no longer seenPhase.
-func (c *Client) Resharding(ctx context.Context, prefix, id string, seenPhase protocol.Phase, maxWait time.Duration) (protocol.Resharding, error) {
-	panic("not built yet")
-}
-
-// Rollback asks for the end of a resharding.
-func (c *Client) Rollback(ctx context.Context, prefix, id string, body protocol.RollbackRequest, call Call) (protocol.Resharding, error) {
-	panic("not built yet")
-}
-
-// PausePublishing is the operator's pause.
-func (c *Client) PausePublishing(ctx context.Context, prefix string, body protocol.PauseRequest, call Call) (protocol.Stream, error) {
-	panic("not built yet")
-}
-
-// ResumePublishing ends the operator's pause.
-func (c *Client) ResumePublishing(ctx context.Context, prefix string, body protocol.ResumeRequest, call Call) (protocol.Stream, error) {
-	panic("not built yet")
-}
-
-// AuditQuery selects audit events; zero values select all.
-type AuditQuery struct {
-	StreamPrefix, ConsumerGroup, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
-	From, To                                                                                      time.Time
-	Cursor                                                                                        string
-	Limit                                                                                         int
-}
-
-// AuditEvents lists audit events, newest first.
-func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) (protocol.AuditList, error) {
-	panic("not built yet")
-}
-
-// Login exchanges credentials for a bearer token.
-func (c *Client) Login(ctx context.Context, username, password string) (protocol.LoginResponse, error) {
-	panic("not built yet")
+// Close closes idle connections of the client that New made; one that the caller gave is left
+// alone. Calls that are under way are not ended.
+func (c *Client) Close() {
+	if c.cfg.HTTPClient == nil {
+		c.http.CloseIdleConnections()
+	}
 }

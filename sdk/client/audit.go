@@ -1,0 +1,52 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// AuditQuery selects audit events; zero values select all.
+type AuditQuery struct {
+	StreamPrefix, ConsumerGroup, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
+	From, To                                                                                      time.Time
+	Cursor                                                                                        string
+	Limit                                                                                         int
+}
+
+// AuditEvents lists audit events, newest first.
+func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) (l protocol.AuditList, err error) {
+	query := url.Values{}
+	for name, value := range map[string]string{
+		"streamPrefix": q.StreamPrefix, "consumerGroup": q.ConsumerGroup, "principal": q.Principal, "action": q.Action,
+		"outcome": q.Outcome, "requestId": q.RequestID, "reshardingId": q.ReshardingID, "fingerprint": q.Fingerprint,
+		"cursor": q.Cursor,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	for name, at := range map[string]time.Time{"from": q.From, "to": q.To} {
+		if !at.IsZero() {
+			query.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	_, err = c.do(ctx, &request{method: http.MethodGet, path: []string{"audit", "events"}, query: query, repeatable: true}, &l)
+	return l, err
+}
+
+// Login exchanges credentials for a bearer token.
+func (c *Client) Login(ctx context.Context, username, password string) (r protocol.LoginResponse, err error) {
+	_, err = c.do(ctx, &request{
+		method: http.MethodPost, path: []string{"auth", "login"}, anonymous: true, repeatable: true,
+		body: protocol.LoginRequest{Username: username, Password: password},
+	}, &r)
+	return r, err
+}

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Error is a call that failed. It wraps the *protocol.Error of a coordinator, or what kept the
+// client from getting one.
+type Error struct {
+	Method, Path string
+	// StatusCode of the last answer; 0 when there was none.
+	StatusCode int
+	// RetryAfter that the answer asked for; 0 if none.
+	RetryAfter time.Duration
+	Err        error
+}
+
+// Error names the call and the cause, never a header or a credential.
+func (e *Error) Error() string {
+	if e.StatusCode == 0 {
+		return fmt.Sprintf("%s %s: %v", e.Method, e.Path, e.Err)
+	}
+	return fmt.Sprintf("%s %s: HTTP %d: %v", e.Method, e.Path, e.StatusCode, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ErrUnexpectedAnswer marks an answer that no coordinator gives: not JSON, cut short, without
+// an error code. A proxy or a wrong address is the usual cause.
+var ErrUnexpectedAnswer = errors.New("not the answer of a coordinator")
+
+// Permanent says whether the same call would be refused again until somebody changes
+// something: bad credentials, an invalid request, a thing that does not exist.
+func Permanent(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) || errors.Is(err, ErrUnexpectedAnswer) {
+		return false
+	}
+	switch e.StatusCode {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return e.StatusCode >= 400 && e.StatusCode < 500
+}
+
+// notSent says that the request never left: repeating it repeats nothing.
+func notSent(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// redact takes the address out of an error of net/http, which would repeat the query.
+func redact(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// ended says that the caller gave up, which is no fault of the endpoint.
+func ended(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

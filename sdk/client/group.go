@@ -1,0 +1,43 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// PutGroup declares the desired state of a consumer group; it returns when the group is ready.
+func (c *Client) PutGroup(ctx context.Context, prefix, group string, body protocol.PutGroupRequest, call Call) (g protocol.Group, err error) {
+	_, err = c.do(ctx, &request{
+		method: http.MethodPut, path: []string{"streams", prefix, "groups", group}, body: body, call: call,
+		repeatable: call.IfMatch == 0,
+	}, &g)
+	return g, err
+}
+
+// Group reads one group.
+func (c *Client) Group(ctx context.Context, prefix, group string) (g protocol.Group, err error) {
+	err = c.get(ctx, &g, "streams", prefix, "groups", group)
+	return g, err
+}
+
+// DeleteGroup forgets a group.
+func (c *Client) DeleteGroup(ctx context.Context, prefix, group string, body protocol.DeleteGroupRequest, call Call) error {
+	_, err := c.do(ctx, &request{
+		method: http.MethodDelete, path: []string{"streams", prefix, "groups", group}, body: body, call: call,
+	}, nil)
+	return err
+}
+
+// Heartbeat sends one heartbeat, once. It returns the instant at which it was sent: leases are
+// measured from there (rule M2).
+func (c *Client) Heartbeat(ctx context.Context, prefix, group string, req protocol.HeartbeatRequest) (resp protocol.HeartbeatResponse, sent time.Time, err error) {
+	sent = time.Now()
+	_, err = c.do(ctx, &request{
+		method: http.MethodPost, path: []string{"streams", prefix, "groups", group, "members", req.MemberID, "heartbeat"},
+		body: req, hold: time.Duration(req.MaxWaitMs) * time.Millisecond, once: true,
+	}, &resp)
+	return resp, sent, err
+}
