@@ -269,7 +269,7 @@ func TestFailover(t *testing.T) {
 	var calls atomic.Int32
 	alive := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
-		answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
+		answer(w, http.StatusOK, struct{}{})
 	})
 	c := connect(t, client.Config{Endpoints: []string{dead, alive}})
 	for range 3 {
