@@ -17,11 +17,20 @@ import (
 //   - sticky: the number of shards whose previous owner is a member and who lose it is the
 //     smallest that any balanced assignment has;
 //   - deterministic: equal input gives equal output, whatever the order of members.
-//
-// Why the moves are fewest: of n shards and m members, n mod m members end with one shard more
-// than the others. A member loses what it has above its quota, and a larger quota spares a
-// loss only to a member that has that much; so the larger quotas go to the fullest.
 func Balance(members []string, shardCount int, prev []string) []string {
+	return BalanceInUse(members, shardCount, prev, nil)
+}
+
+// BalanceInUse is Balance for shards of which some are in use: inUse[i] says that prev[i] reads
+// shard i now, so that taking it away interrupts somebody. It may be shorter than prev. The
+// number of shards in use that are taken away is the smallest that any balanced assignment
+// has, and among these assignments the number of all shards taken away is the smallest.
+//
+// Why: of n shards and m members, n mod m members end with one shard more than the others. A
+// member loses what it has above its quota, and a larger quota spares a loss only to a member
+// that has that much. So the larger quotas go first to whom they spare a shard in use, then to
+// the fullest.
+func BalanceInUse(members []string, shardCount int, prev []string, inUse []bool) []string {
 	next := make([]string, max(shardCount, 0))
 	if len(members) == 0 || shardCount <= 0 {
 		return next
@@ -33,7 +42,9 @@ func Balance(members []string, shardCount int, prev []string) []string {
 		ordinal[id] = i
 	}
 
+	used := func(i int) bool { return i < len(inUse) && inUse[i] }
 	load := make([]int, len(ids)) // shards that each member has from before
+	busy := make([]int, len(ids)) // of these, in use
 	owner := make([]int, shardCount)
 	for i := range owner {
 		owner[i] = -1
@@ -43,16 +54,20 @@ func Balance(members []string, shardCount int, prev []string) []string {
 		if m, ok := ordinal[prev[i]]; ok {
 			owner[i] = m
 			load[m]++
+			if used(i) {
+				busy[m]++
+			}
 		}
 	}
 
-	quota := quotas(load, shardCount)
-
-	// The highest shards go first from who has too many.
-	for i := shardCount - 1; i >= 0; i-- {
-		if m := owner[i]; m >= 0 && load[m] > quota[m] {
-			owner[i] = -1
-			load[m]--
+	// From who has too many go first the shards that are not in use, then the highest.
+	quota := quotas(load, busy, shardCount)
+	for _, also := range []bool{false, true} {
+		for i := shardCount - 1; i >= 0; i-- {
+			if m := owner[i]; m >= 0 && load[m] > quota[m] && used(i) == also {
+				owner[i] = -1
+				load[m]--
+			}
 		}
 	}
 
@@ -64,17 +79,19 @@ func Balance(members []string, shardCount int, prev []string) []string {
 }
 
 // quotas says how many shards each member ends with, given how many it has.
-func quotas(load []int, shardCount int) []int {
-	byLoad := make([]int, len(load))
-	for m := range byLoad {
-		byLoad[m] = m
+func quotas(load, busy []int, shardCount int) []int {
+	least := shardCount / len(load)
+	spared := func(m int) int { return min(max(busy[m]-least, 0), 1) }
+	order := make([]int, len(load))
+	for m := range order {
+		order[m] = m
 	}
-	slices.SortFunc(byLoad, func(a, b int) int {
-		return cmp.Or(cmp.Compare(load[b], load[a]), cmp.Compare(a, b))
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(spared(b), spared(a)), cmp.Compare(load[b], load[a]), cmp.Compare(a, b))
 	})
 	quota := make([]int, len(load))
-	for rank, m := range byLoad {
-		quota[m] = shardCount / len(load)
+	for rank, m := range order {
+		quota[m] = least
 		if rank < shardCount%len(load) {
 			quota[m]++
 		}

@@ -34,6 +34,17 @@ func losses(members, prev, next []string) int {
 	return n
 }
 
+// used keeps of prev what is in use.
+func used(prev []string, inUse []bool) []string {
+	out := slices.Clone(prev)
+	for i := range out {
+		if i >= len(inUse) || !inUse[i] {
+			out[i] = ""
+		}
+	}
+	return out
+}
+
 func balanced(members, owners []string) bool {
 	n := loads(members, owners)
 	least, most := len(owners)+1, -1
@@ -43,15 +54,19 @@ func balanced(members, owners []string) bool {
 	return most-least <= 1
 }
 
-// fewestLosses tries every assignment.
-func fewestLosses(members []string, shards int, prev []string) int {
-	best := shards + 1
+// fewestLosses tries every assignment: the fewest losses of shards in use, and the fewest of
+// all that are possible with so few.
+func fewestLosses(members []string, shards int, prev []string, inUse []bool) [2]int {
+	best := [2]int{shards + 1, shards + 1}
 	owners := make([]string, shards)
 	var try func(i int)
 	try = func(i int) {
 		if i == shards {
 			if balanced(members, owners) {
-				best = min(best, losses(members, prev, owners))
+				n := [2]int{losses(members, used(prev, inUse), owners), losses(members, prev, owners)}
+				if slices.Compare(n[:], best[:]) < 0 {
+					best = n
+				}
 			}
 			return
 		}
@@ -75,7 +90,9 @@ func TestBalance(t *testing.T) {
 			shards := rapid.IntRange(0, 6).Draw(t, "shards")
 			prev := rapid.SliceOfN(rapid.SampledFrom(append([]string{""}, all...)), 0, 8).Draw(t, "prev")
 
-			next := assign.Balance(members, shards, prev)
+			inUse := rapid.SliceOfN(rapid.Bool(), 0, 8).Draw(t, "in use")
+
+			next := assign.BalanceInUse(members, shards, prev, inUse)
 			if len(next) != shards {
 				t.Fatalf("got %d owners for %d shards", len(next), shards)
 			}
@@ -87,7 +104,12 @@ func TestBalance(t *testing.T) {
 			if !balanced(members, next) {
 				t.Fatalf("unbalanced: %v", next)
 			}
-			if got, want := losses(members, prev, next), fewestLosses(members, shards, prev); got != want {
+			got := [2]int{losses(members, used(prev, inUse), next), losses(members, prev, next)}
+			if want := fewestLosses(members, shards, prev, inUse); got != want {
+				t.Fatalf("%v -> %v takes %v shards away (in use, all), %v would do", prev, next, got, want)
+			}
+			next = assign.Balance(members, shards, prev)
+			if got, want := losses(members, prev, next), fewestLosses(members, shards, prev, nil)[1]; got != want {
 				t.Fatalf("%v -> %v takes %d shards away, %d would do", prev, next, got, want)
 			}
 		})

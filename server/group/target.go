@@ -23,16 +23,17 @@ func (t *Turn) retarget(now protocol.Instant) {
 	}
 	slices.Sort(ids)
 
-	prev := make([]string, s.Assignable)
+	// Who reads a shard and was not told to let go keeps it before anybody whose target it only
+	// is: to move what nobody reads interrupts nobody.
+	prev, inUse := make([]string, s.Assignable), make([]bool, s.Assignable)
 	for i := range prev {
 		sh := &s.Shards[i]
 		prev[i] = sh.Target
-		// A target that is gone before the holder was told of it never happened.
-		if !targetedIn(s, sh.Target) && sh.RevokedAt == 0 && !sh.Orphaned && s.session(sh.Holder) != nil {
-			prev[i] = sh.Holder.MemberID
+		if sh.RevokedAt == 0 && !sh.Orphaned && sh.Holder != nil && targetedIn(s, sh.Holder.MemberID) {
+			prev[i], inUse[i] = sh.Holder.MemberID, true
 		}
 	}
-	target := assign.Balance(ids, s.Assignable, prev)
+	target := assign.BalanceInUse(ids, s.Assignable, prev, inUse)
 
 	deadline := now.Add(s.Config().RebalanceTimeout)
 	for i := range s.Shards {
