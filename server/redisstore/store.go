@@ -4,10 +4,10 @@
 package redisstore
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,16 +29,64 @@ const EffectLease = 2 * time.Second
 // itself (MaxRetries −1): a repeated commit is decided by the token, not by the library.
 type Config struct {
 	Client    redis.UniversalClient
-	KeyPrefix string // default DefaultKeyPrefix
+	KeyPrefix string // default DefaultKeyPrefix; no braces
 	// WaitReplicas is how many replicas must confirm seals and decisions. −1 (default 0 means
 	// this too): one when a replica is connected.
 	WaitReplicas int
-	Logger       *zap.Logger
+	// AuditLimit is about how many entries each audit stream keeps; the oldest go first. Default
+	// DefaultAuditLimit, negative: all are kept.
+	AuditLimit int64
+	Logger     *zap.Logger // nil: nothing is logged
 }
+
+// DefaultAuditLimit keeps an audit stream below some 100 MB.
+const DefaultAuditLimit = 100_000
 
 // Store is the one store. Safe for concurrent use.
 type Store struct {
-	cfg Config
+	cfg     Config
+	keys    keyspace
+	log     *zap.Logger
+	clocks  clocks
+	heads   heads
+	names   groupNames
+	notices *notices
+}
+
+// New checks cfg and prepares the scripts. It does not talk to Redis.
+func New(cfg Config) (*Store, error) {
+	switch cfg.Client.(type) {
+	case *redis.Client, *redis.ClusterClient:
+	default:
+		return nil, fmt.Errorf("redis client is %T: a *redis.Client or *redis.ClusterClient is needed", cfg.Client)
+	}
+	if cfg.KeyPrefix == "" {
+		cfg.KeyPrefix = DefaultKeyPrefix
+	}
+	if strings.ContainsAny(cfg.KeyPrefix, "{}") {
+		return nil, fmt.Errorf("key prefix %q must not contain braces: they would change the slot of its keys", cfg.KeyPrefix)
+	}
+	if cfg.AuditLimit == 0 {
+		cfg.AuditLimit = DefaultAuditLimit
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	s := &Store{cfg: cfg, keys: keyspace(cfg.KeyPrefix), log: cfg.Logger, clocks: newClocks()}
+	s.notices = newNotices(s)
+	return s, nil
+}
+
+// Close ends the subscriptions and waits for them. The Redis client stays open.
+func (s *Store) Close() error {
+	s.notices.close()
+	return nil
+}
+
+// cluster says whether the client is one of a cluster.
+func (s *Store) cluster() (*redis.ClusterClient, bool) {
+	c, ok := s.cfg.Client.(*redis.ClusterClient)
+	return c, ok
 }
 
 // Token is the compare-and-set guard of one aggregate: a revision and the random id of the
@@ -137,109 +185,4 @@ type CommitResult struct {
 	Identity    string
 	StreamToken Token            // after the commit, when Stream was written
 	GroupTokens map[string]Token // of the groups that were written
-}
-
-// Notice tells that a commit was made to a stream, by this replica or another.
-type Notice struct {
-	Prefix string
-	Nonce  string
-}
-
-// New checks cfg and prepares the scripts. It does not talk to Redis.
-func New(cfg Config) (*Store, error) { panic("not built yet") }
-
-// Ping reports whether Redis answers, and what should be warned about at start-up: eviction
-// policies that could remove shards, cluster-node-timeout below EffectLease, missing XSETID.
-func (s *Store) Ping(ctx context.Context) (warnings []string, err error) { panic("not built yet") }
-
-// Load reads everything of one stream in one atomic step. ErrNotFound, ErrUnreadable.
-func (s *Store) Load(ctx context.Context, prefix string) (*Unit, error) { panic("not built yet") }
-
-// Leases reads the lease rows of one group that end before until (0: all).
-func (s *Store) Leases(ctx context.Context, prefix, groupName string, until protocol.Instant) (group.Leases, protocol.Instant, error) {
-	panic("not built yet")
-}
-
-// Commit makes c, all or nothing.
-func (s *Store) Commit(ctx context.Context, c Commit) (CommitResult, error) { panic("not built yet") }
-
-// Now estimates Redis time of the node that holds the stream's slot, from the last sample and
-// the monotonic clock. ok is false before the first sample.
-func (s *Store) Now(prefix string) (now protocol.Instant, ok bool) { panic("not built yet") }
-
-// SampleTime asks the node for TIME and renews the estimate behind Now.
-func (s *Store) SampleTime(ctx context.Context, prefix string) (protocol.Instant, error) {
-	panic("not built yet")
-}
-
-// RunPass runs the stages of p on the shards of prefix. revision is the stream aggregate's,
-// checkedAt the time (of the stream's node) at which that revision was last proven current:
-// scripts carry notAfter = checkedAt + EffectLease in the time of each shard's node. It never
-// fails as a whole: a step that got no answer has Code "".
-func (s *Store) RunPass(ctx context.Context, prefix string, revision int64, checkedAt protocol.Instant, p stream.Pass) stream.PassResult {
-	panic("not built yet")
-}
-
-// Notices delivers a Notice for every commit of a watched stream. The channel is closed by
-// Close. A lost subscription is renewed and then answered with a Notice with an empty Nonce
-// for every watched stream: anything may have happened meanwhile.
-func (s *Store) Notices() <-chan Notice { panic("not built yet") }
-
-// Watch and Unwatch choose the streams that Notices tells about.
-func (s *Store) Watch(prefix string) { panic("not built yet") }
-
-// Unwatch undoes Watch.
-func (s *Store) Unwatch(prefix string) { panic("not built yet") }
-
-// Close ends the subscriptions and waits for them. The Redis client stays open.
-func (s *Store) Close() error { panic("not built yet") }
-
-// Streams lists the index of stream prefixes, sorted.
-func (s *Store) Streams(ctx context.Context) ([]string, error) { panic("not built yet") }
-
-// HoldTicker takes or renews the soft lock of the stream's periodic work for ttl.
-func (s *Store) HoldTicker(ctx context.Context, prefix, replica string, ttl time.Duration) (bool, error) {
-	panic("not built yet")
-}
-
-// ReleaseTicker gives the soft lock back if replica has it.
-func (s *Store) ReleaseTicker(ctx context.Context, prefix, replica string) error {
-	panic("not built yet")
-}
-
-// Observations reads the last reports of all members of a group: memberId → report.
-func (s *Store) Observations(ctx context.Context, prefix, groupName string) (map[string]json.RawMessage, error) {
-	panic("not built yet")
-}
-
-// SeeProducer records that a producer asked for the routing (observation). PlainSince is when a
-// client that does not announce fencing was last seen, 0 for never.
-func (s *Store) SeeProducer(ctx context.Context, prefix, producerID string, fenced bool) error {
-	panic("not built yet")
-}
-
-// PlainSeen is the last time at which a producer that does not announce fencing asked for the
-// routing, 0 for never.
-func (s *Store) PlainSeen(ctx context.Context, prefix string) (protocol.Instant, error) {
-	panic("not built yet")
-}
-
-// AppendAudit records requests that never committed. prefix "" is the log of requests that
-// belong to no stream.
-func (s *Store) AppendAudit(ctx context.Context, prefix string, events ...protocol.AuditEvent) error {
-	panic("not built yet")
-}
-
-// AuditQuery selects audit events; zero values select all. Prefix "" reads the log of requests
-// that belong to no stream, merged with those of all streams.
-type AuditQuery struct {
-	Prefix, Group, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
-	From, To                                                                        time.Time
-	Cursor                                                                          string
-	Limit                                                                           int // default 100, at most 1000
-}
-
-// AuditEvents lists events, newest first.
-func (s *Store) AuditEvents(ctx context.Context, q AuditQuery) (protocol.AuditList, error) {
-	panic("not built yet")
 }

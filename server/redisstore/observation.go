@@ -1,0 +1,52 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// Observations reads the last reports of all members of a group: memberId → report.
+func (s *Store) Observations(ctx context.Context, prefix, groupName string) (map[string]json.RawMessage, error) {
+	fields, err := s.cfg.Client.HGetAll(ctx, s.keys.progress(prefix, groupName)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("reports of group %q of stream %q: %w", groupName, prefix, err)
+	}
+	reports := make(map[string]json.RawMessage, len(fields))
+	for member, report := range fields {
+		reports[member] = json.RawMessage(report)
+	}
+	return reports, nil
+}
+
+// SeeProducer records that a producer asked for the routing (observation). An empty id is an
+// unknown client: only whether it appends by script is noted.
+func (s *Store) SeeProducer(ctx context.Context, prefix, producerID string, fenced bool) error {
+	flag := 0
+	if fenced {
+		flag = 1
+	}
+	keys := []string{s.keys.producers(prefix), s.keys.plainSeen(prefix)}
+	if err := producerScript.Run(ctx, s.cfg.Client, keys, producerID, flag).Err(); err != nil {
+		return fmt.Errorf("note a producer of stream %q: %w", prefix, err)
+	}
+	return nil
+}
+
+// PlainSeen is the last time at which a producer that does not announce fencing asked for the
+// routing, 0 for never (or more than a day ago).
+func (s *Store) PlainSeen(ctx context.Context, prefix string) (protocol.Instant, error) {
+	ms, err := s.cfg.Client.Get(ctx, s.keys.plainSeen(prefix)).Int64()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("plain producers of stream %q: %w", prefix, err)
+	}
+	return protocol.Instant(ms), nil
+}
