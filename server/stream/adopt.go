@@ -69,3 +69,11 @@ func (s *State) bump(now protocol.Instant) {
 		r.rollBack("shards stay ahead of the coordinator's state", false, now)
 	}
 }
+
+// Behind says whether the aggregate, reloaded at that revision, is older than what a refusing
+// shard has seen: then shard 0 is looked at and Adopt follows. The layout in force counts, not
+// the last epoch given out: a shard that shows the layout of a change which the aggregate still
+// holds for undecided proves a decision that was lost.
+func Behind(s *State, revision int64, seen Control) bool {
+	return revision < seen.Rev || seen.HasEpoch && seen.Epoch > s.Layout.Epoch
+}

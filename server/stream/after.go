@@ -66,6 +66,25 @@ func (t *Turn) reopened(o outcome, needed []int, now protocol.Instant) {
 	}
 }
 
+// remade drops the indexes on which every group of the registry has been made, and adds those
+// that lack one.
+func (t *Turn) remade(o outcome, lacking []int, now protocol.Instant) {
+	s := t.State()
+	left := slices.Clone(lacking)
+	for _, i := range s.Active.Remake {
+		if slices.ContainsFunc(s.GroupNames(), func(name string) bool {
+			rep, ok := o.group(i, name)
+			return !ok || !(o.done(rep) || rep.Code == shardscript.Retired)
+		}) {
+			left = append(left, i)
+		}
+	}
+	slices.Sort(left)
+	if left = slices.Compact(left); !slices.Equal(left, s.Active.Remake) {
+		t.editActive(now).Remake = left
+	}
+}
+
 // strayed lists the shards that the replies of SURVEY show to differ from what OPEN leaves.
 func (t *Turn) strayed(o outcome, now protocol.Instant) []int {
 	s := t.State()
@@ -105,8 +124,15 @@ func removedDiffers(s *State, c Control, barrier string) bool {
 func (t *Turn) applyDrainingRemoved(o outcome, now protocol.Instant) {
 	s := t.State()
 	r := s.Active
+	if len(o.res.Pass.Stages) > 1 && !o.ran(shardscript.Evidence) {
+		t.reopened(o, nil, now) // only the stage of repairs was run
+		t.remade(o, nil, now)
+		t.waitForAnswers(o, "OPEN", now)
+		return
+	}
 	needed := t.strayed(o, now)
 	var texts []string
+	var lacking []int
 	unknown := false
 	for _, i := range r.removed() {
 		rep, ok := o.reply(shardscript.Evidence, i)
@@ -125,15 +151,14 @@ func (t *Turn) applyDrainingRemoved(o outcome, now protocol.Instant) {
 		if v.drained {
 			continue
 		}
+		if v.unknown && ok && rep.Evidence != nil && len(missingGroups(rep)) > 0 {
+			lacking = append(lacking, i)
+		}
 		unknown = unknown || v.unknown
 		texts = append(texts, v.texts...)
 	}
-	if len(o.res.Pass.Stages) > 1 && !o.ran(shardscript.Evidence) {
-		t.reopened(o, nil, now) // only the stage of OPEN was run
-		t.waitForAnswers(o, "OPEN", now)
-		return
-	}
 	t.reopened(o, needed, now)
+	t.remade(o, lacking, now)
 	if len(t.State().Active.Reopen) == 0 && len(texts) == 0 {
 		t.editActive(now).enter(protocol.PhaseConverging, now)
 		return

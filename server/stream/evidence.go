@@ -59,14 +59,7 @@ func unknownReason(rep Reply) string {
 		return "the stream is missing"
 	}
 	if rep.Evidence != nil {
-		var missing []string
-		for _, name := range rep.Step.Groups {
-			there := slices.ContainsFunc(rep.Evidence.Groups, func(g protocol.GroupEvidence) bool { return g.Group == name })
-			if !there && !slices.Contains(rep.Step.Ignored, name) {
-				missing = append(missing, name)
-			}
-		}
-		if len(missing) > 0 {
+		if missing := missingGroups(rep); len(missing) > 0 {
 			return fmt.Sprintf("consumer group %s is missing", joinTexts(missing))
 		}
 	}
@@ -74,6 +67,18 @@ func unknownReason(rep Reply) string {
 		return rep.Err
 	}
 	return fmt.Sprintf("the shard answered %s", rep.Code)
+}
+
+// missingGroups lists the groups that were expected on the shard and are not there.
+func missingGroups(rep Reply) []string {
+	var missing []string
+	for _, name := range rep.Step.Groups {
+		there := slices.ContainsFunc(rep.Evidence.Groups, func(g protocol.GroupEvidence) bool { return g.Group == name })
+		if !there && !slices.Contains(rep.Step.Ignored, name) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // snapshots collects the evidence of a pass by index.

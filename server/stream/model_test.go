@@ -590,7 +590,7 @@ func (h *harness) apply(res stream.PassResult) {
 			seen = newest(seen, rep.Control)
 		}
 	}
-	if ahead && (h.rev < seen.Rev || h.s.LastEpoch < seen.Epoch) {
+	if ahead && stream.Behind(h.s, h.rev, seen) {
 		look := h.w.run(stream.PlanLook(h.s).Stages[0][0], 0, 0)
 		seen = newest(seen, look.Control)
 		h.note("adopt epoch %d of %d, rev %d", seen.Epoch, seen.Count, seen.Rev)
@@ -696,7 +696,9 @@ func (h *harness) putSpec(sp protocol.StreamSpec) string {
 
 func (h *harness) rollback(id string) *protocol.Error {
 	var err *protocol.Error
-	h.turn(func(x *stream.Turn) { err = x.Rollback(id, stream.Request{RequestedBy: "ann", Reason: "test"}, h.w.now) })
+	h.turn(func(x *stream.Turn) {
+		err = x.Rollback(id, stream.Request{RequestedBy: "ann", Reason: "test"}, h.w.now)
+	})
 	return err
 }
 
@@ -742,7 +744,9 @@ func (h *harness) ended(id string, phase protocol.Phase) *protocol.Resharding {
 	return r
 }
 
-func seconds(n int) protocol.Instant { return protocol.Instant(time.Duration(n) * time.Second / time.Millisecond) }
+func seconds(n int) protocol.Instant {
+	return protocol.Instant(time.Duration(n) * time.Second / time.Millisecond)
+}
 
 func policy(change func(*protocol.ReshardingPolicy)) func(n int) protocol.StreamSpec {
 	return func(n int) protocol.StreamSpec {

@@ -104,7 +104,7 @@ func (s *State) open(now protocol.Instant) {
 
 // afterOpening is the phase behind OPENING.
 func (r *Resharding) afterOpening(now protocol.Instant) {
-	r.Reopen = nil
+	r.Reopen, r.Remake = nil, nil
 	if r.Removed() {
 		r.enterDrainingRemoved(now)
 		return
@@ -152,7 +152,7 @@ func (s *State) finish(phase protocol.Phase, now protocol.Instant) {
 		r.ResumedAt = now
 	}
 	r.enter(phase, now)
-	r.Snapshot, r.Unfenced, r.Reopen = nil, nil, nil
+	r.Snapshot, r.Unfenced, r.Reopen, r.Remake = nil, nil, nil, nil
 	s.Active = nil
 	s.History = append(s.History, r)
 	if extra := len(s.History) - MaxHistory; extra > 0 {

@@ -76,7 +76,7 @@ func planPhase(s *State) Pass {
 		pass.Stages = stages(openSteps(s, r.touched()))
 		pass.Backoff = true
 	case protocol.PhaseDrainingRemoved:
-		pass.Stages = stages(openSteps(s, r.Reopen), append(removedSteps(s, shardscript.Evidence), surveySteps(s, r.To.Count)...))
+		pass.Stages = stages(append(openSteps(s, r.Reopen), remakeSteps(s)...), append(removedSteps(s, shardscript.Evidence), surveySteps(s, r.To.Count)...))
 		pass.Backoff = true
 	case protocol.PhaseConverging:
 		pass.Stages = stages(openSteps(s, r.Reopen), surveySteps(s, max(r.Old, r.To.Count)))
@@ -183,6 +183,23 @@ func removedSteps(s *State, script shardscript.Name) []Step {
 			st.Archive = r.archiveID()
 		}
 		steps = append(steps, st)
+	}
+	return steps
+}
+
+// remakeSteps makes the groups of the registry on removed shards that lack one: a shard that the
+// layout did not have when a group was registered, or a group that was destroyed. It starts at
+// 0: an entry may be delivered twice to it, but none is passed over.
+func remakeSteps(s *State) []Step {
+	r := s.Active
+	var steps []Step
+	for _, i := range r.Remake {
+		for _, name := range s.GroupNames() {
+			steps = append(steps, Step{
+				Script: shardscript.MkGroup, Index: i, ID: r.ID, Epoch: s.Layout.Epoch, Count: s.Layout.Count,
+				Groups: []string{name}, Start: "0",
+			})
+		}
 	}
 	return steps
 }

@@ -80,6 +80,7 @@ type Resharding struct {
 	TooLate      bool                     `json:"tooLate,omitempty"`      // ROLLING_BACK: shard 0 says DECIDED; LOOK is due
 	Unfenced     []int                    `json:"unfenced,omitempty"`     // ROLLING_BACK: old shards that lost their control hash
 	Reopen       []int                    `json:"reopen,omitempty"`       // after OPENING: shards that must be stamped again
+	Remake       []int                    `json:"remake,omitempty"`       // DRAINING_REMOVED: shards that lack a group of the registry
 	Archives     int                      `json:"archives,omitempty"`     // archive names that were taken
 	Bumped       int                      `json:"bumped,omitempty"`       // revisions that shards at the same epoch forced
 	FailInstead  bool                     `json:"failInstead,omitempty"`
@@ -108,6 +109,7 @@ func (r *Resharding) clone() *Resharding {
 	c.WaitingFor = slices.Clone(r.WaitingFor)
 	c.Unfenced = slices.Clone(r.Unfenced)
 	c.Reopen = slices.Clone(r.Reopen)
+	c.Remake = slices.Clone(r.Remake)
 	return &c
 }
 

@@ -27,7 +27,7 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 	var orphans []string
 	answered := map[int]bool{}
 	exhausted := slices.Clone(s.Exhausted)
-	hold := false
+	hold, high := false, s.HighCount
 	for _, rep := range res.Replies {
 		i, c := rep.Step.Index, rep.Control
 		if rep.Step.Epoch != s.Layout.Epoch || rep.Step.Count != s.Layout.Count || rep.Step.ToEpoch != s.LastEpoch {
@@ -37,6 +37,7 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 			continue
 		}
 		answered[i] = true
+		high = max(high, c.High)
 		inside := i < s.Layout.Count
 		switch {
 		case c.HasEpoch && c.Epoch > s.Layout.Epoch:
@@ -65,6 +66,9 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 	}
 	if !slices.Equal(exhausted, s.Exhausted) {
 		t.edit(now).Exhausted = exhausted
+	}
+	if high > s.HighCount {
+		t.edit(now).HighCount = high // a change that the aggregate has lost: the next sweep looks there too
 	}
 	if hold && !s.HoldDirty {
 		t.edit(now).HoldDirty = true
