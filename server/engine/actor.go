@@ -347,7 +347,7 @@ func present(batch []*command) map[string]map[string]bool {
 func (a *actor) answer(batch []*command) {
 	now := time.Now()
 	for _, c := range batch {
-		if c.unchanged != nil && c.refused == nil && c.deadline.After(now) && c.unchanged(a.unit()) {
+		if c.unchanged != nil && c.deadline.After(now) && c.unchanged(a.unit()) {
 			a.held = append(a.held, c)
 			continue
 		}
