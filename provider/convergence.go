@@ -47,7 +47,7 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 				if err != nil && !errors.Is(err, protocol.ErrReshardingNotFound) {
 					return *seen, "", err
 				}
-				if err == nil && r.ToShardCount == want.ShardCount && !r.Phase.Terminal() {
+				if err == nil && r.ToShardCount == want.ShardCount && !r.Phase.Terminal() && r.Phase != protocol.PhaseRollingBack {
 					tflog.Info(ctx, "attaching to a resharding that is already running", map[string]any{"resharding_id": id, "phase": string(r.Phase)})
 					return *seen, id, nil
 				}
@@ -292,6 +292,15 @@ func (c *connection) stopped(parent context.Context, r protocol.Resharding, err 
 	default:
 		return "Lost contact while a resharding is running", redact(fmt.Sprintf("%s\n\nCause: %v%s", describe(r), err, goesOn), c.secrets)
 	}
+}
+
+// reached says whether a resharding that has ended left the stream with count shards: it led
+// there, or it began there and was undone because just that was asked for.
+func reached(r protocol.Resharding, count int) bool {
+	if r.Phase == protocol.PhaseCompleted {
+		return r.ToShardCount == count
+	}
+	return r.FromShardCount == count
 }
 
 // ended is the diagnostic for a resharding that ended without reaching its aim.

@@ -257,15 +257,15 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	defer cancel()
 
 	// A stream with the same desired state is what an interrupted apply has left behind. One
-	// with no shards, from an interrupted destroy, has nothing to lose. Any other belongs to
-	// somebody else.
+	// with no shards, from a creation that was rolled back or a destroy that was interrupted, has
+	// nothing to lose. Any other belongs to somebody else.
 	var seen *protocol.Stream
 	switch s, err := r.conn.client.Stream(ctx, prefix); {
 	case errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
-	case s.Spec.ShardCount != 0 && !sameSpec(s.Spec, want):
+	case (s.Status.ShardCount != 0 || s.Status.ActiveReshardingID != "") && !sameSpec(s.Spec, want):
 		resp.Diagnostics.Append(exists("Stream", prefix, strings.Join(specDifferences(s.Spec, want), "; "), prefix))
 		return
 	default:
@@ -301,7 +301,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		summary, detail := r.conn.stopped(parent, resharding, err, "create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 		save(s, &resharding)
-	case resharding.Phase != protocol.PhaseCompleted:
+	case !reached(resharding, want.ShardCount):
 		// Undone again: there are no shards, and nothing to be kept in the state.
 		resp.Diagnostics.Append(r.conn.ended(resharding))
 		resp.State.RemoveResource(parent)
@@ -404,7 +404,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		} else {
 			tflog.Warn(ctx, "stream not readable after the resharding", map[string]any{"error": err.Error()})
 		}
-		if resharding.Phase != protocol.PhaseCompleted {
+		if !reached(resharding, want.ShardCount) {
 			resp.Diagnostics.Append(r.conn.ended(resharding))
 			failed(resharding)
 			return
@@ -464,7 +464,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 				failed(resharding)
 				return
 			}
-			if resharding.Phase != protocol.PhaseCompleted {
+			if !reached(resharding, 0) {
 				resp.Diagnostics.Append(r.conn.ended(resharding))
 				failed(resharding)
 				return

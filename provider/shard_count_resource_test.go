@@ -386,6 +386,30 @@ func TestShardCountOtherReshardingRuns(t *testing.T) {
 	wantField(t, after, "shard_count", "4")
 }
 
+// Giving an unfinished change up rolls it back: that is what was asked for, and no failure.
+func TestShardCountGivenUp(t *testing.T) {
+	c, f := setup(t)
+	short := attrs{"timeouts": attrs{"create": "200ms", "update": "200ms", "delete": "10s"}}
+	f.set(func() { f.block = true })
+	i, diags := c.apply(t.Context(), c.plan(c.none(shardCount), orders(4, short)))
+	c.ok(diags)
+	t.Run("a creation, by destroying", func(t *testing.T) {
+		if after := c.must(c.refresh(i), nil); !after.state.IsNull() || f.streams["orders"] != nil {
+			t.Errorf("state %s, stream %v", after.state, f.streams["orders"])
+		}
+	})
+	t.Run("an update, by the old count", func(t *testing.T) {
+		f.set(func() { f.block = false })
+		i := c.must(c.none(shardCount), orders(4, short))
+		f.set(func() { f.block = true })
+		i, diags := c.apply(t.Context(), c.plan(i, orders(8, short)))
+		oneError(t, diags, "Timed out")
+		i = c.must(c.refresh(i), orders(4, short, attrs{"retire": "archive"}))
+		wantField(t, i, "shard_count", "4")
+		wantField(t, i, "last_resharding.phase", "ROLLED_BACK")
+	})
+}
+
 // Create: the stream is in the state as soon as it exists, and slowness is no taint.
 func TestShardCountCreateInterrupted(t *testing.T) {
 	c, f := setup(t)
