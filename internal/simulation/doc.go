@@ -7,7 +7,7 @@
 //
 // A run has no goroutine, reads no clock and iterates no map unsorted: a seed repeats it exactly.
 //
-//	go test ./internal/simulation -run TestSimulation -seed=N -trace
+//	go test ./internal/simulation -run TestSimulation -seed=N -show
 //
 // repeats one seed and prints what happened. Seeded bugs (testdata/bugs.json) are faults put into
 // the sources by a build overlay, one at a time; the simulation has to catch each.

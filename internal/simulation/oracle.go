@@ -216,6 +216,10 @@ func (o *oracle) failover(node int) {
 	}
 	if node == 0 {
 		stored := redis.Stored()
+		// A registration that Redis lost was lost with its promise.
+		o.log.registered = slices.DeleteFunc(o.log.registered, func(name string) bool {
+			return stored.Stream == nil || stored.Stream.Groups[name] == nil || !stored.Stream.Groups[name].Ready
+		})
 		for _, name := range slices.Sorted(maps.Keys(stored.Groups)) {
 			o.book(name).restored(stored.Groups[name])
 		}

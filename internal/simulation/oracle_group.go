@@ -101,7 +101,7 @@ func (o *oracle) shardCommitted(name string, i int, old, next *group.State, was,
 			o.fail("I2: shard %d of group %s was taken from session %s, which was never told", i, name, h.Row())
 		}
 	}
-	if same && was.RevokedAt != 0 && is.RevokedAt == 0 && was.OwnershipEpoch == is.OwnershipEpoch {
+	if same && was.RevokedAt != 0 && is.RevokedAt == 0 && was.OwnershipEpoch == is.OwnershipEpoch && !is.Orphaned {
 		o.fail("I2: shard %d of group %s went back from REVOKING to HELD", i, name)
 	}
 	if is.Holder != nil && (!same || was.OwnershipEpoch != is.OwnershipEpoch) {

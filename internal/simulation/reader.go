@@ -91,18 +91,14 @@ func (rd *reader) work() {
 	switch {
 	case rd.busy || !rd.usable():
 		return
-	case !rd.taken:
-		if !rd.revoked {
-			rd.takeover(nil)
-		} else {
-			rd.finishRevoke()
-		}
 	case rd.revoked:
 		if len(rd.acks) > 0 {
 			rd.acknowledge()
 		} else {
 			rd.finishRevoke()
 		}
+	case !rd.taken:
+		rd.takeover(nil)
 	case len(rd.queue) == 0 && len(rd.handling) == 0:
 		rd.read()
 	case len(rd.acks) > 0 && len(rd.queue) == 0:
@@ -144,10 +140,21 @@ func (rd *reader) takeover(got []redismodel.Entry) {
 			rd.dispatch(merge(got, reply.Entries))
 		case shardscript.NotOwner:
 			rd.lost(reply.Owner)
+		case shardscript.NoGroup:
+			rd.makeGroup()
 		default: // retired, or not made yet
 			rd.next(300)
 		}
 	}, func() { reply = rd.s.oracle.takeover(rd.p, rd.shard, rd.owner) })
+}
+
+// makeGroup makes the group again that Redis has lost.
+func (rd *reader) makeGroup() {
+	rd.taken = false
+	rd.call("MKGROUP "+itoa(rd.shard), func() { rd.next(10) }, func() {
+		reply := rd.s.redis.MakeGroup(rd.shard, rd.p.group, rd.owner)
+		rd.s.log("%s MKGROUP %d: %s", rd.p.name, rd.shard, reply.Code)
+	})
 }
 
 // lost: somebody has this shard under a higher epoch (D5, D6).
@@ -208,11 +215,21 @@ func (rd *reader) checked(reply redismodel.ClientReply, got []redismodel.Entry, 
 		rd.lost(reply.Owner)
 	case shardscript.LostOwner: // the node lost writes: the same epoch again, then repeat
 		rd.s.log("%s takes %d over again", rd.p.name, rd.shard)
-		rd.acks = append(acks, rd.acks...)
 		rd.taken = false
+		if rd.revoked { // the next owner handles them again
+			rd.acks = nil
+			return
+		}
+		rd.acks = append(acks, rd.acks...)
 		rd.next(0)
-	default:
-		rd.next(300)
+	case shardscript.NoGroup:
+		if !rd.revoked {
+			rd.makeGroup()
+		}
+	default: // retired
+		if !rd.revoked {
+			rd.next(300)
+		}
 	}
 }
 

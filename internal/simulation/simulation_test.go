@@ -13,7 +13,7 @@ import (
 var (
 	seeds = flag.Int("seeds", 2000, "how many seeds TestSimulation runs")
 	seed  = flag.Uint64("seed", 0, "run this seed alone")
-	trace = flag.Bool("trace", false, "print the whole trace of -seed")
+	show  = flag.Bool("show", false, "print the whole trace of -seed")
 )
 
 // tail is how much of the trace a failure shows.
@@ -23,22 +23,21 @@ func report(t *testing.T, n uint64) {
 	t.Helper()
 	again := simulation.Run(n, true)
 	text := again.Tail(tail)
-	if *trace {
+	if *show {
 		text = strings.Join(again.Trace, "\n")
 	}
-	t.Errorf("seed %d: %s\nscenario: %s\n%s\nrepeat with: go test ./internal/simulation -run TestSimulation -seed=%d -trace",
+	t.Errorf("seed %d: %s\nscenario: %s\n%s\nrepeat with: go test ./internal/simulation -run TestSimulation -seed=%d -show",
 		n, again.Violation, again.Scenario, text, n)
 }
 
 // TestSimulation runs many seeds; every invariant holds after every step of each.
 func TestSimulation(t *testing.T) {
 	if *seed != 0 {
-		res := simulation.Run(*seed, true)
-		if *trace {
-			fmt.Println(strings.Join(res.Trace, "\n"))
-		}
-		if res.Violation != "" {
+		switch res := simulation.Run(*seed, true); {
+		case res.Violation != "":
 			report(t, *seed)
+		case *show:
+			fmt.Println(strings.Join(res.Trace, "\n"))
 		}
 		return
 	}

@@ -164,6 +164,27 @@ func (r *Redis) Takeover(index int, group string, want Owner) ClientReply {
 	return out
 }
 
+// MakeGroup is MKGROUP by the owner of a shard whose group is lost: it starts at 0 again.
+func (r *Redis) MakeGroup(index int, group string, owner Owner) ClientReply {
+	s := r.Shard(index)
+	have, owned := Owner{}, false
+	if s.Control != nil {
+		have, owned = s.Control.Owners[group]
+	}
+	switch {
+	case owned && (have.Epoch > owner.Epoch || have.Epoch == owner.Epoch && have != owner):
+		out := r.reply(s, shardscript.NotOwner)
+		out.Owner = have.Epoch
+		return out
+	case s.Control != nil && s.Control.Retired != "":
+		return r.reply(s, shardscript.Retired)
+	case s.Stream == nil:
+		return r.reply(s, shardscript.Unknown)
+	}
+	s.Stream.createGroup(group, ID{})
+	return r.reply(s, shardscript.OK)
+}
+
 // ReadGroup is XREADGROUP … COUNT n … > without blocking: nil when the key or group is missing.
 func (r *Redis) ReadGroup(index int, group, consumer string, n int) []Entry {
 	s := r.Shard(index)
