@@ -111,8 +111,7 @@ func (a *actor) passed(res stream.PassResult) {
 	if a.e.ctx.Err() != nil {
 		return
 	}
-	if seen, ok := ahead(res); ok {
-		a.shardsAhead(seen)
+	if seen, ok := ahead(res); ok && a.shardsAhead(seen) {
 		a.wait()
 		return
 	}
@@ -191,22 +190,20 @@ func newest(a, b stream.Control) stream.Control {
 	return a
 }
 
-// shardsAhead reloads. If that shows the aggregate to be no older than what the shards have seen,
-// another replica was faster; else Redis lost writes of the aggregate and shard 0 is asked.
-func (a *actor) shardsAhead(seen stream.Control) {
+// shardsAhead reloads. If the aggregate is still older than what the shards have seen, Redis lost
+// writes of it and shard 0 is asked; else another replica was faster, and the core makes of the
+// replies what it can.
+func (a *actor) shardsAhead(seen stream.Control) bool {
 	a.drop()
 	a.reload()
-	if a.cache == nil || a.cache.unit.Stream == nil {
-		return
+	if a.cache == nil || a.cache.unit.Stream == nil || !stream.Behind(a.cache.unit.Stream, a.cache.streamToken.Revision, seen) {
+		return false
 	}
-	if a.cache.streamToken.Revision >= seen.Rev && a.cache.unit.Stream.LastEpoch >= seen.Epoch {
-		return
-	}
-	merged := seen
 	if a.runner.ahead != nil {
-		merged = newest(merged, *a.runner.ahead)
+		seen = newest(seen, *a.runner.ahead)
 	}
-	a.runner.ahead = &merged
+	a.runner.ahead = &seen
+	return true
 }
 
 // looked merges shard 0's answer; false when it did not answer or the replicas did not confirm.
