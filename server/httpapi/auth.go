@@ -49,7 +49,7 @@ type account struct {
 // user. What it refuses is not remembered, and at most one check runs for each processor.
 type authenticator struct {
 	accounts map[string]*account
-	decoy    *account // checked for names that do not exist, so that they take as long
+	decoy    []byte // of any account: checked for names that do not exist, so that they take as long
 	tokens   *tokenMaker
 	allowAll bool
 
@@ -81,16 +81,13 @@ func newAuthenticator(cfg Config) (*authenticator, error) {
 	a.tokens = &tokenMaker{secret: secret, ttl: cfg.TokenTTL}
 	var work errgroup.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
-	users := append([]User{{Name: "", Password: rand.Text()}}, cfg.Users...)
-	made := make([]*account, len(users))
-	for i, u := range users {
-		if i > 0 {
-			if err := checkUser(u); err != nil {
-				return nil, err
-			}
+	made := make([]*account, len(cfg.Users))
+	for i, u := range cfg.Users {
+		if err := checkUser(u); err != nil {
+			return nil, err
 		}
 		work.Go(func() error {
-			hash, err := bcrypt.GenerateFromPassword(digest(u.Password), bcrypt.DefaultCost)
+			hash, err := bcrypt.GenerateFromPassword(digest(u.Password), cfg.bcryptCost)
 			made[i] = &account{name: u.Name, roles: u.Roles, hash: hash, mark: a.tokens.mark(u.Name, u.Password)}
 			return err
 		})
@@ -98,12 +95,12 @@ func newAuthenticator(cfg Config) (*authenticator, error) {
 	if err := work.Wait(); err != nil {
 		return nil, fmt.Errorf("hash passwords: %w", err)
 	}
-	a.decoy = made[0]
-	for _, acc := range made[1:] {
+	for _, acc := range made {
 		if a.accounts[acc.name] != nil {
 			return nil, fmt.Errorf("user %q is configured twice", acc.name)
 		}
 		a.accounts[acc.name] = acc
+		a.decoy = acc.hash
 	}
 	return a, nil
 }
@@ -151,7 +148,7 @@ func (a *authenticator) password(ctx context.Context, name, password string) (*a
 	}
 	acc := a.accounts[name]
 	if acc == nil {
-		_ = bcrypt.CompareHashAndPassword(a.decoy.hash, digest(password)) // for its time alone
+		_ = bcrypt.CompareHashAndPassword(a.decoy, digest(password)) // for its time alone
 		return nil, nil
 	}
 	if bcrypt.CompareHashAndPassword(acc.hash, digest(password)) != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/redisstream/terraform-provider-redisstream/server/engine"
 )
@@ -49,6 +50,8 @@ type Config struct {
 	WriteTimeout      time.Duration  // for sending an answer, counted from when it is ready
 	RequestTimeout    time.Duration  // for one call of the engine, holds not counted
 	DefaultShardCount int            // of POST /streams/{p} without initialShardCount
+
+	bcryptCost int // lower in tests
 }
 
 func (c Config) withDefaults() Config {
@@ -66,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TokenTTL == 0 {
 		c.TokenTTL = DefaultTokenTTL
+	}
+	if c.bcryptCost == 0 {
+		c.bcryptCost = bcrypt.DefaultCost
 	}
 	if c.DefaultShardCount == 0 {
 		c.DefaultShardCount = DefaultShardCount
