@@ -26,15 +26,18 @@ func (t *Turn) applyRollingBack(o outcome, now protocol.Instant) {
 		if rep.Code != shardscript.Decided {
 			continue
 		}
-		if rep.Step.Index == 0 || rep.Control.layout() != r.To {
+		switch {
+		case rep.Step.Index == 0:
 			r = t.editActive(now)
 			r.TooLate = true
 			r.Entry++
-			return
+		case rep.Control.layout() == r.To:
+			// Another shard has the new layout, which only a decision can have given to it: shard
+			// 0 has lost it. OPEN brings it back.
+			t.goForward(reasonDecided, now)
+		default: // a layout that both the aggregate and shard 0 have lost
+			t.Adopt(rep.Control, r.ID+"-adopt", now)
 		}
-		// Another shard has the new layout, which only a decision can have given to it: shard 0
-		// has lost it. OPEN brings it back.
-		t.goForward(reasonDecided, now)
 		return
 	}
 	t.noteExhausted(o, now)
@@ -113,8 +116,9 @@ func (t *Turn) applyLook(rep Reply, unconfirmed bool, now protocol.Instant) {
 		r = t.editActive(now)
 		r.TooLate = false
 		r.Entry++
+	default: // neither layout of this change: one that the aggregate has lost
+		t.Adopt(rep.Control, r.ID+"-adopt", now)
 	}
-	// A layout beyond this change: Adopt follows it.
 }
 
 // goForward is the OPENING commit of a change that had been decided behind our back.
