@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,24 +27,13 @@ func (b *bench) steadyHeartbeats(ctx context.Context, n int) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	requests := func(host string) [][]byte {
-		all := make([][]byte, n)
-		for i, m := range members {
-			body, _ := json.Marshal(m) // a request that was just sent as JSON
-			var req bytes.Buffer
-			fmt.Fprintf(&req, "POST /coord/v1/streams/%s/groups/%s/members/%s/heartbeat HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-				prefix, group, m.MemberID, host, b.authorization(), len(body), body)
-			all[i] = req.Bytes()
-		}
-		return all
-	}
 	check := func(body []byte) error {
 		if !bytes.Contains(body, []byte(`"status":"OK"`)) {
 			return fmt.Errorf("heartbeat answered %s", body)
 		}
 		return nil
 	}
-	ours, bare := requests(b.coordinatorAddr), requests(b.referenceAddr)
+	ours, bare := b.heartbeatRequests(b.coordinatorAddr, prefix, group, members), b.heartbeatRequests(b.referenceAddr, prefix, group, members)
 	if _, err := hammer(ctx, b.coordinatorAddr, ours, b.span/4, check); err != nil { // warm up
 		return nil, err
 	}
@@ -54,6 +44,19 @@ func (b *bench) steadyHeartbeats(ctx context.Context, n int) ([]result, error) {
 		return nil, err
 	}
 	return []result{atLeast(fmt.Sprintf("steady heartbeats, %d members", n), value, reference, "requests/s", 0.6)}, nil
+}
+
+// heartbeatRequests are complete HTTP messages, one for each member.
+func (b *bench) heartbeatRequests(host, prefix, group string, members []protocol.HeartbeatRequest) [][]byte {
+	all := make([][]byte, len(members))
+	for i, m := range members {
+		body, _ := json.Marshal(m) // it was just sent as JSON
+		var req bytes.Buffer
+		fmt.Fprintf(&req, "POST /coord/v1/streams/%s/groups/%s/members/%s/heartbeat HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+			prefix, group, m.MemberID, host, b.authorization(), len(body), body)
+		all[i] = req.Bytes()
+	}
+	return all
 }
 
 // settle joins n members and beats until every one has got and reported its share; it returns
@@ -135,7 +138,7 @@ func (b *bench) reshard(ctx context.Context, prefix string, shards int, strategy
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", prefix, err)
 	}
-	id := put.ReshardingID
+	id := cmp.Or(put.ReshardingID, put.Stream.Status.ActiveReshardingID)
 	for seen := protocol.Phase(""); id != ""; {
 		r, err := b.client.Resharding(ctx, prefix, id, seen, time.Second)
 		if err != nil {

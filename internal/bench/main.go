@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,6 +27,7 @@ const username = "bench"
 
 var (
 	password = rand.Text()
+	quiet    = slog.New(slog.DiscardHandler)
 	noCall   client.Call
 )
 
@@ -58,6 +60,7 @@ func (b *bench) benchmarks() []struct {
 		{"start", b.startToReady},
 		{"heartbeat-100", func(ctx context.Context) ([]result, error) { return b.steadyHeartbeats(ctx, 100) }},
 		{"heartbeat-1000", func(ctx context.Context) ([]result, error) { return b.steadyHeartbeats(ctx, 1000) }},
+		{"waiting-10000", func(ctx context.Context) ([]result, error) { return b.waiting(ctx, 10_000) }},
 		{"handover", b.handover},
 		{"publish", b.publish},
 		{"consume", b.consume},
@@ -158,8 +161,12 @@ func (b *bench) start(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	b.client, err = client.New(client.Config{Endpoints: []string{"http://" + b.coordinatorAddr}, Username: username, Password: password})
+	b.client, err = newClient(b.coordinatorAddr)
 	return err
+}
+
+func newClient(addr string) (*client.Client, error) {
+	return client.New(client.Config{Endpoints: []string{"http://" + addr}, Username: username, Password: password})
 }
 
 func (b *bench) coordinatorSettings(addr string) child.Coordinator {

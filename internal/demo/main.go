@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -255,7 +254,7 @@ func (w *world) start(ctx context.Context, show *screen) (err error) {
 		return err
 	}
 	show.line("coordinator on %s", w.endpoint)
-	if w.client, err = client.New(client.Config{Endpoints: []string{w.endpoint}, Username: username, Password: w.password}); err != nil {
+	if w.client, err = w.newClient(); err != nil {
 		return err
 	}
 	work := filepath.Join(w.dir, "terraform")
@@ -326,9 +325,4 @@ func pause(ctx context.Context, d time.Duration) error {
 func terminal() bool {
 	info, err := os.Stdout.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
-}
-
-// redisPoolless is an HTTP client whose connections suffice for held calls of all clients.
-func httpClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}}
 }
