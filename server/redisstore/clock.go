@@ -12,16 +12,17 @@ import (
 )
 
 // clocks estimates the time of Redis nodes on this process's monotonic clock. There are two
-// sorts. That of a stream (by prefix) is the caller's own estimate of rule C5: replies may
+// sorts. The steady clock of a stream is the caller's own estimate of rule C5: replies may
 // correct its drift, but a clock that stepped must not be followed silently, since leases would
-// end with it; only SampleTime sets it anew. That of a node (by address) serves the not-after
-// times of passes and follows every step.
+// end with it; only SampleTime sets it anew. The others follow every step: they serve the
+// not-after times of passes, for the node of a stream's own keys and for those of its shards.
 type clocks struct {
 	base time.Time // all local instants are monotonic durations since
 
-	mu   sync.Mutex // guards the maps and what they hold
-	of   map[string]*clock
-	node map[string]*clock
+	mu     sync.Mutex        // guards the maps
+	steady map[string]*clock // by stream prefix
+	origin map[string]*clock // by stream prefix: the node of its own keys
+	node   map[string]*clock // by address
 }
 
 // clock is an offset: server ms = local ms + offset, within ± rtt.
@@ -41,8 +42,8 @@ const (
 	sampleLife = 10 * time.Second
 )
 
-func newClocks() clocks {
-	return clocks{base: time.Now(), of: map[string]*clock{}, node: map[string]*clock{}}
+func newClocks() *clocks {
+	return &clocks{base: time.Now(), steady: map[string]*clock{}, origin: map[string]*clock{}, node: map[string]*clock{}}
 }
 
 func (c *clocks) local() time.Duration { return time.Since(c.base) }
@@ -67,9 +68,10 @@ func (c *clocks) observe(prefix string, server protocol.Instant, sent time.Durat
 	received := c.local()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next, known := newClock(server, sent, received), c.of[prefix]
+	next, known := newClock(server, sent, received), c.steady[prefix]
+	follow(c.origin, prefix, next)
 	if known == nil {
-		c.of[prefix] = next
+		c.steady[prefix] = next
 		return
 	}
 	age := next.at - known.at
@@ -78,7 +80,7 @@ func (c *clocks) observe(prefix string, server protocol.Instant, sent time.Durat
 		// A sharper look at the same offset. Round trips only get shorter here, so that the sum of
 		// such corrections is bounded by the first one.
 		if bound := driftSlack + milliseconds(known.rtt)/2; off <= bound && off >= -bound {
-			c.of[prefix] = next
+			c.steady[prefix] = next
 		}
 		return
 	}
@@ -90,7 +92,7 @@ func (c *clocks) observe(prefix string, server protocol.Instant, sent time.Durat
 		return
 	}
 	if next.rtt <= known.rtt || age > sampleLife {
-		c.of[prefix] = next
+		c.steady[prefix] = next
 	}
 }
 
@@ -99,39 +101,36 @@ func (c *clocks) set(prefix string, server protocol.Instant, sent time.Duration)
 	received := c.local()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of[prefix] = newClock(server, sent, received)
+	c.steady[prefix] = newClock(server, sent, received)
+	follow(c.origin, prefix, c.steady[prefix])
 }
 
-// observeNode takes the time in a reply of a node: the sample with the shortest round trip
-// counts, but one that contradicts it replaces it at once.
+// observeNode takes the time in a reply of a node.
 func (c *clocks) observeNode(addr string, server protocol.Instant, sent time.Duration) {
 	received := c.local()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next, known := newClock(server, sent, received), c.node[addr]
-	if known != nil {
+	follow(c.node, addr, newClock(server, sent, received))
+}
+
+// follow keeps the sample with the shortest round trip, but one that contradicts it replaces it
+// at once.
+func follow(of map[string]*clock, key string, next *clock) {
+	if known := of[key]; known != nil {
 		off := next.offset - known.offset
 		slack := driftSlack + milliseconds(next.rtt+known.rtt)/2
 		if off <= slack && off >= -slack && next.rtt > known.rtt && next.at-known.at < sampleLife {
 			return
 		}
 	}
-	c.node[addr] = next
+	of[key] = next
 }
 
-func (c *clocks) ofNode(addr string) (clock, bool) {
+// get reads one of the maps.
+func (c *clocks) get(of map[string]*clock, key string) (clock, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k := c.node[addr]; k != nil {
-		return *k, true
-	}
-	return clock{}, false
-}
-
-func (c *clocks) ofStream(prefix string) (clock, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k := c.of[prefix]; k != nil {
+	if k := of[key]; k != nil {
 		return *k, true
 	}
 	return clock{}, false
@@ -140,7 +139,7 @@ func (c *clocks) ofStream(prefix string) (clock, bool) {
 // Now estimates Redis time of the node that holds the stream's slot, from the last sample and
 // the monotonic clock. ok is false before the first sample.
 func (s *Store) Now(prefix string) (now protocol.Instant, ok bool) {
-	c, ok := s.clocks.ofStream(prefix)
+	c, ok := s.clocks.get(s.clocks.steady, prefix)
 	if !ok {
 		return 0, false
 	}
@@ -170,6 +169,6 @@ func (s *Store) sampleNode(ctx context.Context, node *redis.Client) (clock, erro
 		return clock{}, fmt.Errorf("time of node %s: %w", node.Options().Addr, err)
 	}
 	s.clocks.observeNode(node.Options().Addr, protocol.InstantOf(t), sent)
-	c, _ := s.clocks.ofNode(node.Options().Addr)
+	c, _ := s.clocks.get(s.clocks.node, node.Options().Addr)
 	return c, nil
 }

@@ -133,6 +133,9 @@ func (n *notices) run() {
 		if err := n.align(subs, lost); err != nil && n.ctx.Err() == nil {
 			delay = min(max(2*delay, firstRenewal), lastRenewal)
 			n.s.log.Debug("subscribe to commits", zap.Error(err), zap.Duration("again", delay))
+			if c, ok := n.s.cluster(); ok {
+				c.ReloadState(n.ctx)
+			}
 			timer.Reset(delay)
 		} else {
 			delay = 0

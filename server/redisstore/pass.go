@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -21,6 +22,9 @@ const (
 	passAttempts = 6
 	passBackoff  = 15 * time.Millisecond
 )
+
+// errNotRun is of the steps of a stage that was not begun.
+var errNotRun = errors.New("the stage before was not done")
 
 // shardScripts are the coordinator's scripts with their digests.
 var shardScripts = func() map[shardscript.Name]*redis.Script {
@@ -44,6 +48,7 @@ type pass struct {
 
 	mu     sync.Mutex // guards all below
 	result stream.PassResult
+	lost   bool // a node did not answer: perhaps its slots have moved
 }
 
 // RunPass runs the stages of p on the shards of prefix. revision is the stream aggregate's,
@@ -62,22 +67,25 @@ func (s *Store) RunPass(ctx context.Context, prefix string, revision int64, chec
 	for i, steps := range p.Stages {
 		if !run.stage(ctx, steps) {
 			for _, rest := range p.Stages[i+1:] {
-				run.unanswered(rest, fmt.Errorf("the stage before was not done"))
+				run.unanswered(rest, errNotRun)
 			}
 			break
 		}
+	}
+	if c, ok := s.cluster(); ok && run.lost {
+		c.ReloadState(ctx) // for the next pass
 	}
 	return run.result
 }
 
 // start fixes the instants that the pass counts from.
 func (r *pass) start(ctx context.Context, checkedAt protocol.Instant) error {
-	origin, ok := r.s.clocks.ofStream(r.prefix)
+	origin, ok := r.s.clocks.get(r.s.clocks.origin, r.prefix)
 	if !ok {
 		if _, err := r.s.SampleTime(ctx, r.prefix); err != nil {
 			return err
 		}
-		origin, _ = r.s.clocks.ofStream(r.prefix)
+		origin, _ = r.s.clocks.get(r.s.clocks.origin, r.prefix)
 	}
 	r.origin = origin
 	local := r.s.clocks.local()
@@ -96,6 +104,8 @@ func (r *pass) localOf(at protocol.Instant) time.Duration {
 func (r *pass) unanswered(steps []stream.Step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var answer redis.Error
+	r.lost = r.lost || len(steps) > 0 && !errors.As(err, &answer) && !errors.Is(err, errNotRun)
 	for _, st := range steps {
 		r.result.Replies = append(r.result.Replies, stream.Reply{Step: st, Err: err.Error()})
 	}
@@ -167,7 +177,7 @@ func (r *pass) try(ctx context.Context, steps []stream.Step) (again []stream.Ste
 // onNode runs steps on one node, in pipelines.
 func (r *pass) onNode(ctx context.Context, node *redis.Client, steps []stream.Step) (again []stream.Step) {
 	addr := node.Options().Addr
-	known, ok := r.s.clocks.ofNode(addr)
+	known, ok := r.s.clocks.get(r.s.clocks.node, addr)
 	if !ok {
 		var err error
 		if known, err = r.s.sampleNode(ctx, node); err != nil {

@@ -47,7 +47,7 @@ type Store struct {
 	cfg     Config
 	keys    keyspace
 	log     *zap.Logger
-	clocks  clocks
+	clocks  *clocks
 	heads   heads
 	names   groupNames
 	notices *notices
