@@ -26,6 +26,8 @@ func (t *Turn) Heartbeat(req *protocol.HeartbeatRequest, now protocol.Instant, l
 		return t.fenced(req)
 	case m.State == Active && s.recovering(now) && ahead(req, s):
 		return t.catchUp(req, m, now)
+	case m.State == Active && t.superseded(req, m):
+		return t.fenced(req)
 	case m.State == Active && t.outOfDate(req):
 		return t.sync(req, m, now)
 	case req.MemberEpoch < 0:
@@ -34,14 +36,19 @@ func (t *Turn) Heartbeat(req *protocol.HeartbeatRequest, now protocol.Instant, l
 		return t.fenced(req)
 	}
 
-	// S2: the session is running; does the request belong to it?
-	switch {
-	case req.MemberEpoch < m.JoinEpoch:
-		return t.fenced(req)
-	case req.MemberEpoch > s.GroupEpoch:
+	// S2: the session is running, and the request is not of an earlier one.
+	if req.MemberEpoch > s.GroupEpoch {
 		return t.reject(req, protocol.StatusInvalidRequest, "")
 	}
 	return t.accept(req, now)
+}
+
+// superseded says whether the request belongs to an earlier session of a client that names no
+// incarnation. While a correction round is open S1 would answer it SYNC_METADATA whatever its
+// epoch is, and so take a second process into the running session; it is refused as S2 refuses
+// it at any other time.
+func (t *Turn) superseded(req *protocol.HeartbeatRequest, m *Member) bool {
+	return req.MemberEpoch > 0 && req.MemberEpoch < m.JoinEpoch && req.MetadataVersion <= t.State().MetadataVersion
 }
 
 // ahead says whether the request knows of a group epoch that the group has lost.

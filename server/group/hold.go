@@ -25,7 +25,7 @@ func Settled(s *State, req *protocol.HeartbeatRequest) bool {
 		}
 	}
 
-	listed := len(r.touched)
+	listed := len(r.items)
 	for _, i := range s.shardsOf(req.MemberID) {
 		if i >= len(s.Shards) {
 			break

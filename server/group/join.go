@@ -11,7 +11,7 @@ func (t *Turn) join(req *protocol.HeartbeatRequest, now protocol.Instant, leases
 	id := req.MemberID
 	m := t.State().Members[id]
 	cfg := t.State().Config()
-	t.report.clear(0)
+	t.report.clear()
 
 	switch {
 	case m == nil:

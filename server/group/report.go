@@ -1,6 +1,9 @@
 package group
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
@@ -9,59 +12,63 @@ const (
 	markDraining             // listed as told to let go, not done
 )
 
-// report is what one request lists, by shard.
+// report is what one request lists.
 type report struct {
-	marks   []uint8 // of each shard of the group
-	touched []int   // shards with a mark
-	unknown bool    // an owned shard that the group does not have
+	items   []reported // by ascending shard, each once
+	unknown bool       // an owned shard that the group does not have
 }
 
-// read takes over what the request lists. A report that is not to be applied is not read.
+type reported struct {
+	shard int
+	marks uint8
+}
+
+// read takes over what the request lists, of a group with so many shards.
 func (r *report) read(req *protocol.HeartbeatRequest, shards int) {
-	r.clear(shards)
+	r.clear()
+	add := func(shard int, marks uint8) bool {
+		if shard < 0 || shard >= shards {
+			return false
+		}
+		r.items = append(r.items, reported{shard, marks})
+		return true
+	}
 	for _, o := range req.OwnedShards {
-		if !r.mark(o.ShardIndex, markOwned) {
+		if !add(o.ShardIndex, markOwned) {
 			r.unknown = true
 		}
 	}
 	for i := range req.RevokingShards {
 		if item := &req.RevokingShards[i]; !item.Released() {
-			r.mark(item.Shard.ShardIndex, markDraining)
+			add(item.Shard.ShardIndex, markDraining)
 		}
 	}
-}
-
-// clear empties the report: nothing is listed.
-func (r *report) clear(shards int) {
-	for _, i := range r.touched {
-		r.marks[i] = 0
+	slices.SortFunc(r.items, func(a, b reported) int { return cmp.Compare(a.shard, b.shard) })
+	once := r.items[:0]
+	for _, item := range r.items {
+		if n := len(once); n > 0 && once[n-1].shard == item.shard {
+			once[n-1].marks |= item.marks
+			continue
+		}
+		once = append(once, item)
 	}
-	r.touched, r.unknown = r.touched[:0], false
-	if len(r.marks) < shards {
-		r.marks = make([]uint8, shards)
+	r.items = once
+}
+
+// clear empties the report: nothing is listed. The report of a join is never read.
+func (r *report) clear() { r.items, r.unknown = r.items[:0], false }
+
+func (r *report) marks(shard int) uint8 {
+	i, found := slices.BinarySearchFunc(r.items, shard, func(item reported, shard int) int { return cmp.Compare(item.shard, shard) })
+	if !found {
+		return 0
 	}
+	return r.items[i].marks
 }
 
-func (r *report) mark(shard int, as uint8) bool {
-	if shard < 0 || shard >= len(r.marks) {
-		return false
-	}
-	if r.marks[shard] == 0 {
-		r.touched = append(r.touched, shard)
-	}
-	r.marks[shard] |= as
-	return true
-}
-
-func (r *report) owned(shard int) bool {
-	return shard < len(r.marks) && r.marks[shard]&markOwned != 0
-}
-
-func (r *report) draining(shard int) bool {
-	return shard < len(r.marks) && r.marks[shard]&markDraining != 0
-}
-
-func (r *report) listed(shard int) bool { return shard < len(r.marks) && r.marks[shard] != 0 }
+func (r *report) owned(shard int) bool    { return r.marks(shard)&markOwned != 0 }
+func (r *report) draining(shard int) bool { return r.marks(shard)&markDraining != 0 }
+func (r *report) listed(shard int) bool   { return r.marks(shard) != 0 }
 
 // overclaims says whether the report lists as owned what is neither held by the session nor
 // free for it to take (S6).
@@ -70,14 +77,11 @@ func (t *Turn) overclaims(memberID string, m *Member) bool {
 	if t.report.unknown {
 		return true
 	}
-	for _, i := range t.report.touched {
-		if !t.report.owned(i) {
+	for _, item := range t.report.items {
+		if item.marks&markOwned == 0 {
 			continue
 		}
-		if i >= len(s.Shards) {
-			return true
-		}
-		sh := &s.Shards[i]
+		sh := &s.Shards[item.shard]
 		if !sh.holds(memberID, m) && (sh.Holder != nil || sh.Target != memberID) {
 			return true
 		}

@@ -257,6 +257,17 @@ func TestRules(t *testing.T) {
 				w.unchanged(func() { w.wantRefused(a3.call(), invalid, inUse) })
 			}
 		}},
+		{"S2/AnEarlierSessionIsNotTakenInByACorrectionRound", func(t *testing.T) {
+			w := newWorld(t, 2)
+			a1, b := w.plain("A1", "a"), w.plain("B", "b")
+			w.at(9)
+			b.call()
+			w.plain("A2", "a") // takes over the quiet A1
+			req := b.request()
+			req.MetadataVersion += 10
+			b.apply(req, w.batch(req)[0])
+			w.unchanged(func() { w.wantRefused(a1.call(), fenced, over) })
+		}},
 		{"S2/InRecoveryTheEpochsRiseAboveWhatIsSent", func(t *testing.T) {
 			w, a, _ := pair(t)
 			w.lost = true

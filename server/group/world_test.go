@@ -35,10 +35,13 @@ type world struct {
 	// lost says that Redis has lost writes: epochs jump, and who reads need not be the holder.
 	lost bool
 	made int // names given out
+	// over has the incarnations whose sessions the group has fenced: what they acknowledged to
+	// have stopped reading may go on to others while they still work on it.
+	over map[string]bool
 }
 
 func newWorld(t tb, shards int) *world {
-	return &world{t: t, now: start, rev: 1, rows: group.Leases{}, stored: group.New("orders", "billing", protocol.GroupSpec{}, shards, start)}
+	return &world{t: t, now: start, rev: 1, rows: group.Leases{}, over: map[string]bool{}, stored: group.New("orders", "billing", protocol.GroupSpec{}, shards, start)}
 }
 
 // at moves the clock to so many seconds after the start; processes keep their own leases.
@@ -180,6 +183,24 @@ func (w *world) check() {
 	w.t.Helper()
 	if bad := group.Check(w.stored); len(bad) > 0 {
 		w.t.Fatalf("at %s: %v\n%s", w.clock(), bad, dump(w.stored))
+	}
+	for _, m := range w.stored.Members {
+		if m.State == group.Fenced {
+			w.over[m.Incarnation] = true
+		}
+	}
+	for _, p := range w.procs {
+		for shard := range p.drains {
+			if p.plain || w.lost || w.over[p.incarnation] {
+				continue
+			}
+			if shard >= len(w.stored.Shards) {
+				w.t.Fatalf("at %s: %s works on shard %d, which is gone", w.clock(), p.name, shard)
+			}
+			if h := w.stored.Shards[shard].Holder; h == nil || h.Incarnation != p.incarnation {
+				w.t.Fatalf("at %s: %s works on shard %d, which it does not hold\n%s", w.clock(), p.name, shard, dump(w.stored))
+			}
+		}
 	}
 	for shard := range w.stored.Shards {
 		var readers []*process
