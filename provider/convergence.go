@@ -316,7 +316,8 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	if len(r.WaitingFor) > 0 {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
 	}
-	detail += fmt.Sprintf("\n\nThe stream keeps its %d shards. Remove the cause and apply again.", r.FromShardCount)
+	detail += fmt.Sprintf("\n\nThe stream keeps its %d shards. Remove the cause and apply again. "+
+		"A consumer group that nobody reads for any more holds up every drain: destroy it, or name it in ignore_groups.", r.FromShardCount)
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }
 

@@ -348,6 +348,26 @@ func TestShardCountFinishedMeanwhile(t *testing.T) {
 	}
 }
 
+// Once the layout has changed, removed shards are still to be drained: the change is not done,
+// though the count in force is the new one.
+func TestShardCountInterruptedAfterDecision(t *testing.T) {
+	c, f := setup(t)
+	config := func(n int) attrs { return orders(n, attrs{"timeouts": attrs{"update": "300ms"}}) }
+	i := c.must(c.none(shardCount), config(4))
+	f.set(func() { f.block = true })
+	i, diags := c.apply(t.Context(), c.plan(i, config(2)))
+	oneError(t, diags, "Timed out")
+	f.set(func() {
+		f.streams["orders"].Status.ShardCount = 2
+		f.records["rs-2"].Phase = protocol.PhaseDrainingRemoved
+	})
+	i = c.refresh(i)
+	wantField(t, i, "shard_count", "4")
+	if p := c.plan(i, config(2)); p.noop() {
+		t.Error("the rest of the change is not planned")
+	}
+}
+
 func TestShardCountRolledBack(t *testing.T) {
 	for _, phase := range []protocol.Phase{protocol.PhaseRolledBack, protocol.PhaseFailed} {
 		t.Run(string(phase), func(t *testing.T) {
