@@ -78,7 +78,8 @@ func TestReach(t *testing.T) {
 func TestDirections(t *testing.T) {
 	t.Parallel()
 	allowed := map[string][]string{
-		"cmd/redis-stream-coordinator":       {"server", "sdk/client", "sdk/protocol"},
+		// The defaults of its flags are those of the packages that use them.
+		"cmd/redis-stream-coordinator":       {"server", "server/httpapi", "server/redisstore", "sdk/client", "sdk/protocol"},
 		"cmd/terraform-provider-redisstream": {"provider"},
 		"server":                             {"server/...", "sdk/protocol"},
 		"server/assign":                      {},
@@ -91,8 +92,9 @@ func TestDirections(t *testing.T) {
 		"sdk/protocol":                       {},
 		"sdk/protocol/shardscript":           {},
 		"sdk/client":                         {"sdk/protocol"},
-		"sdk/consumer":                       {"sdk/client", "sdk/protocol", "sdk/protocol/shardscript", "internal/membership"},
-		"sdk/producer":                       {"sdk/client", "sdk/protocol", "sdk/protocol/shardscript", "internal/appendflow"},
+		"sdk/consumer":                       {"sdk/client", "sdk/protocol", "sdk/protocol/shardscript", "sdk/internal/shard", "internal/membership"},
+		"sdk/producer":                       {"sdk/client", "sdk/protocol", "sdk/protocol/shardscript", "sdk/internal/shard", "internal/appendflow"},
+		"sdk/internal/shard":                 {"sdk/protocol", "sdk/protocol/shardscript"},
 		"internal/membership":                {"sdk/protocol"},
 		"internal/appendflow":                {"sdk/protocol", "sdk/protocol/shardscript"},
 		"internal/redistest":                 {},

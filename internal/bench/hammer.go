@@ -28,11 +28,11 @@ func hammer(ctx context.Context, addr string, requests [][]byte, duration time.D
 	var deadline time.Time
 	for _, req := range requests {
 		wg.Go(func() {
-			dialled := false
+			dialed := false
 			err := func() error {
 				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 				ready.Done()
-				dialled = true
+				dialed = true
 				if err != nil {
 					return err
 				}
@@ -61,7 +61,7 @@ func hammer(ctx context.Context, addr string, requests [][]byte, duration time.D
 				}
 				return nil
 			}()
-			if !dialled {
+			if !dialed {
 				ready.Done()
 			}
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/pprof"
 	"syscall"
 	"time"
 
@@ -71,11 +72,12 @@ func (b *bench) benchmarks() []struct {
 
 func main() {
 	b := &bench{}
-	var pattern, output, serve string
+	var pattern, output, serve, profile string
 	flag.StringVar(&pattern, "run", "", "only benchmarks that match this `pattern`")
 	flag.StringVar(&output, "o", "build/bench.json", "`file` of the results")
 	flag.DurationVar(&b.span, "span", 2*time.Second, "`duration` of one measurement")
 	flag.IntVar(&b.rounds, "rounds", 3, "`number` of measurements of each side, in turns")
+	flag.StringVar(&profile, "cpuprofile", "", "write a CPU profile of this process, the SDK's side, to this `file`")
 	flag.StringVar(&serve, "serve-reference", "", "serve the bare twin on this `address` (the benchmark starts itself so)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -83,6 +85,17 @@ func main() {
 	err := func() error {
 		if serve != "" {
 			return serveReference(ctx, serve)
+		}
+		if profile != "" {
+			f, err := os.Create(profile)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if err := pprof.StartCPUProfile(f); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
 		}
 		return b.main(ctx, pattern, output)
 	}()

@@ -238,15 +238,14 @@ func (b *bench) pauseWindow(ctx context.Context) ([]result, error) {
 		defer p.Close(ctx)
 		for c := range 8 { // callers that wait: a steady load that the machine bears
 			calls.Go(func() error {
-				for i := n + 2*c; ; i += 16 {
-					if _, err := p.Append(callCtx, keys[i%len(keys)], producer.Fields{"body", body}); err != nil {
-						if appending.Err() != nil {
-							return nil
-						}
+				for i := n + 2*c; appending.Err() == nil; i += 16 {
+					_, err := p.Append(callCtx, keys[i%len(keys)], producer.Fields{"body", body})
+					if err != nil && appending.Err() == nil {
 						return err
 					}
 					seen.answered()
 				}
+				return nil
 			})
 		}
 	}
