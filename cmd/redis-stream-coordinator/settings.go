@@ -159,6 +159,9 @@ func fromEnvironment(name, value string) (string, any) {
 	if !slices.Contains(tagNames(reflect.TypeFor[settings]()), key) || key == "users" {
 		return "", nil
 	}
+	if key == "trusted-proxies" { // the one list
+		return key, strings.Split(value, ",")
+	}
 	return key, value
 }
 
