@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,6 +40,7 @@ type actor struct {
 	runner   runner
 	timer    *time.Timer
 	missing  bool // the last load found no stream
+	heldNow  atomic.Int64
 }
 
 // cache is what the actor believes to be stored. Dropped on any doubt.
@@ -105,6 +107,7 @@ func (a *actor) run() {
 		if a.missing && a.idle() && a.e.retire(a) {
 			return
 		}
+		a.heldNow.Store(int64(len(a.held)))
 		a.schedule()
 	}
 }
