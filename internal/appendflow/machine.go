@@ -67,7 +67,8 @@ type Machine struct {
 	next   *Layout // to be used once nothing is in flight
 	err    error   // why nothing can be routed
 
-	leaseEnd time.Duration // of the routing, for bare appends
+	open     bool          // what the newest routing answer says
+	leaseEnd time.Duration // of it, for bare appends
 	lanes    []lane
 	dirty    []int
 	timed    []int // lanes that wait for an instant

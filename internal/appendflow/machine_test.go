@@ -161,11 +161,26 @@ func TestMachine(t *testing.T) {
 		b := sent(t, push(m, "ab"))
 		check(t, m.Step(1, Replied{b, Reply{Code: shardscript.Sealed, InForce: one, Remaining: time.Hour}}), "")
 		check(t, push(m, "c"), "")
+		m.Step(1, Routing{Layout: one, Open: false})
+		b = sent(t, m.Step(m.Wake())) // it had not heard of the pause
+		m.Step(1, Replied{b, Reply{Code: shardscript.Sealed, InForce: one, Remaining: time.Hour}})
 		check(t, m.Step(time.Second, Routing{Layout: one, Open: false}), "")
 		check(t, m.Step(2*time.Second, Routing{Layout: one, Open: true}), "send:abc")
 	})
+	t.Run("SEALED/the answer is ahead of the shard", func(t *testing.T) {
+		m := started(t, Config{}, one)
+		m.Step(0, Routing{Layout: one, Open: false})
+		b := sent(t, push(m, "a"))
+		m.Step(0, Replied{b, Reply{Code: shardscript.Sealed, InForce: one, Remaining: time.Hour}})
+		b = sent(t, m.Step(0, Routing{Layout: one, Open: true}))
+		m.Step(0, Replied{b, Reply{Code: shardscript.Sealed, InForce: one, Remaining: time.Hour}})
+		if w := m.Wake(); w > 50*time.Millisecond {
+			t.Fatalf("tries again after %v", w)
+		}
+	})
 	t.Run("SEALED/probes at the deadline", func(t *testing.T) {
 		m := started(t, Config{}, one)
+		m.Step(0, Routing{Layout: one, Open: false})
 		b := sent(t, push(m, "a"))
 		m.Step(0, Replied{b, Reply{Code: shardscript.Sealed, InForce: one, Remaining: time.Second}})
 		if w := m.Wake(); w != 1001*time.Millisecond {

@@ -58,7 +58,6 @@ func (m *Machine) replied(b *Batch, r Reply) {
 		l.wait = waitShard0
 		m.wantLook = true
 	case shardscript.Sealed:
-		l.failures--
 		m.sealed(b.Shard, r)
 	case shardscript.Overdue:
 		if r.Until == 0 { // an operator's pause alone is over without anybody's decision
@@ -119,7 +118,10 @@ func (m *Machine) sealed(shard int, r Reply) {
 	if r.Remaining >= 0 {
 		d = min(d, r.Remaining+time.Millisecond)
 	}
-	if m.asked > 0 { // nobody would tell us
+	switch {
+	case m.open: // the shard is a moment behind the routing answer, or the answer behind the shard
+		d = min(d, m.backoff(l.failures, shard))
+	case m.asked > 0: // nobody would tell us
 		d = min(d, lastRetry)
 	}
 	m.retryIn(shard, max(d, firstRetry))

@@ -24,7 +24,7 @@ func (m *Machine) routing(in Routing) {
 		m.wantLook = true
 		return
 	}
-	m.leaseEnd = in.LeaseEnd
+	m.open, m.leaseEnd = in.Open, in.LeaseEnd
 	if in.Open {
 		m.probeSealed()
 	}

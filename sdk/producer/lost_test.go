@@ -55,6 +55,7 @@ func TestLostReply(t *testing.T) {
 			var armed atomic.Bool
 			options := *b.rdb.Options()
 			options.MaxRetries = 3
+			options.PushNotificationProcessor = nil // belongs to the client that it was made for
 			options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 				return &cutter{Conn: conn, armed: &armed}, err

@@ -26,6 +26,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
 	good := producer.Config{Client: c, Redis: rdb, StreamPrefix: "orders"}
 	for field, change := range map[string]func(*producer.Config){
 		"Client":       func(c *producer.Config) { c.Client = nil },
@@ -35,7 +37,7 @@ func TestNewRefuses(t *testing.T) {
 		"MaxQueue":     func(c *producer.Config) { c.MaxQueue = 1 },
 		"Linger":       func(c *producer.Config) { c.Linger = -1 },
 		"MaxLen":       func(c *producer.Config) { c.MaxLen = -1 },
-		"type":         func(c *producer.Config) { c.Redis = redis.NewRing(&redis.RingOptions{}) },
+		"type":         func(c *producer.Config) { c.Redis = ring },
 	} {
 		cfg := good
 		change(&cfg)
