@@ -43,7 +43,10 @@ func (s *sim) pipeline(what string, shard int, ops []func(), reply func()) {
 	d := s.hop()
 	switch {
 	case s.chance(s.sc.freeze):
-		d = s.between(500, 15_000)
+		d = s.between(100, 2500)
+		if s.rng.IntN(2) == 0 {
+			d = s.between(500, 15_000)
+		}
 		s.log("frozen for %d ms: %s", d, what)
 	case s.chance(s.sc.lost):
 		s.log("lost: %s", what)
@@ -69,4 +72,18 @@ func (s *sim) execute(what string, shard int, ops []func(), noReply bool, reply 
 	default:
 		s.after(s.hop(), "reply", reply)
 	}
+}
+
+// confirm is WAIT 1 on the connection of the write before. Sometimes it times out, and sometimes
+// the replica that confirms is not the one that will be promoted.
+func (s *sim) confirm(shard int) bool {
+	if s.chance(s.sc.lostConfirmations) {
+		return s.redis.Wait(shard, false)
+	}
+	if s.redis.Lags(shard) && s.chance(s.sc.betrayal) {
+		s.log("another replica confirms")
+		s.betrayed = true
+		return true
+	}
+	return s.redis.Wait(shard, true)
 }

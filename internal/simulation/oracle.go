@@ -3,6 +3,7 @@ package simulation
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/simulation/redismodel"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -19,8 +20,9 @@ type oracle struct {
 	groups map[string]*groupBook
 	log    logBook
 
-	routingEpoch int64 // highest layout epoch that a routing answer has shown
-	nextLook     protocol.Instant
+	failed0  bool  // the coordinator's node has failed over
+	opened   int64 // highest layout epoch that was committed
+	nextLook protocol.Instant
 }
 
 // bases are the states that a commit was computed from.
@@ -33,7 +35,14 @@ func newOracle(s *sim) *oracle {
 	return &oracle{s: s, groups: map[string]*groupBook{}, log: newLogBook()}
 }
 
-func (o *oracle) fail(format string, args ...any) { o.s.fail(format, args...) }
+// fail reports a violation. Where Redis loses writes without showing it by another identity, no
+// more than I4 is promised.
+func (o *oracle) fail(format string, args ...any) {
+	if o.s.sc.silent && !strings.HasPrefix(format, "I4") {
+		return
+	}
+	o.s.fail(format, args...)
+}
 
 // commit makes a commit for a replica and asserts what it did.
 func (o *oracle) commit(r *replica, c redismodel.Commit, from bases, recovering bool) redismodel.Result {
@@ -92,8 +101,12 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 			o.fail("I8: layout %+v was committed, but shard 0 has not decided on it", next.Layout)
 		}
 	}
+	o.opened = max(o.opened, next.Layout.Epoch)
 	if len(next.History) > len(old.History) {
 		ended := next.History[len(next.History)-1]
+		if ended.Phase == protocol.PhaseFailed && ended.DrainBy != 0 && ended.Kind != stream.KindAdopt {
+			o.fail("I13: %s was not drained in %d s: %s", ended.ID, o.s.sc.drainMs/1000, ended.Error)
+		}
 		o.s.log("%s: %s ended %s %s", r, ended.ID, ended.Phase, ended.Error)
 		switch {
 		case ended.Phase == protocol.PhaseCompleted:
@@ -190,7 +203,8 @@ func (o *oracle) failover(node int) {
 			}
 		}
 	})
-	redis.Fail(node)
+	redis.Fail(node, !o.s.sc.silent)
+	o.failed0 = o.failed0 || node == 0
 	after := map[string]bool{}
 	each(func(i int, sh *redismodel.Shard) {
 		o.log.nodeFailed[i] = true
@@ -213,6 +227,9 @@ func (o *oracle) failover(node int) {
 	}
 	if now, _ := epoch(); redis.Home(0) == node && now < epochBefore {
 		o.log.decisionLost = true
+		if now < o.opened && !o.s.betrayed {
+			o.fail("I8: layout epoch %d was committed, and Redis lost the decision: no replica had confirmed it", o.opened)
+		}
 	}
 	if node == 0 {
 		stored := redis.Stored()

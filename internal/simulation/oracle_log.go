@@ -98,8 +98,10 @@ func (o *oracle) decided(step stream.Step, before bool) {
 		return
 	}
 	o.log.left[step.Epoch] = true
+	// A failover takes longer than evidence may be acted upon, so a seal that was lost cannot be
+	// an excuse.
 	for i := 1; i < step.Count; i++ {
-		if sh := o.s.redis.Shard(i); sh.Stream != nil && !sh.Stream.Sealed() && !o.log.sealLost[i] {
+		if sh := o.s.redis.Shard(i); sh.Stream != nil && !sh.Stream.Sealed() {
 			o.fail("I8: the layout was decided while shard %d was open", i)
 		}
 	}
@@ -122,6 +124,11 @@ func (o *oracle) decided(step stream.Step, before bool) {
 // removed asserts I9 at the instant at which a shard went.
 func (o *oracle) removed(step stream.Step, st *redismodel.Stream) {
 	o.s.log("shard %d is gone by %s", step.Index, step.Script)
+	for _, p := range o.s.processes {
+		if step.Script == shardscript.RetireOne && p.mayRead(step.Index) {
+			o.fail("I9: shard %d was retired while %s reads it", step.Index, p.name)
+		}
+	}
 	for _, e := range st.Entries {
 		b := o.log.byValue[e.Value]
 		if b == nil || b.lost {
@@ -257,6 +264,7 @@ func (o *oracle) dispatched(p *process, shard int, epoch int64, e redismodel.Ent
 	if !p.mayRead(shard) {
 		o.fail("I1: %s dispatched %s without the right to read shard %d", p.name, e.Value, shard)
 	}
+	o.handledAlone(p, shard)
 	b := o.log.byValue[e.Value]
 	if b == nil {
 		return
@@ -292,6 +300,22 @@ func (o *oracle) dispatched(p *process, shard int, epoch int64, e redismodel.Ent
 	}
 }
 
+// handledAlone: what a process still drains keeps a shard from everybody else, but for the
+// rebalance timeout and for lost writes.
+func (o *oracle) handledAlone(p *process, shard int) {
+	if o.log.nodeFailed[shard] || o.failed0 || o.s.sc.spec.RebalanceTimeoutMs < 60_000 {
+		return
+	}
+	for _, other := range o.s.processes {
+		if other == p || other.group != p.group || !other.leased() {
+			continue
+		}
+		if rd := other.readers[shard]; rd != nil && !rd.over && len(rd.handling) > 0 {
+			o.fail("I1: %s handles entries of shard %d while %s still drains it", p.name, shard, other.name)
+		}
+	}
+}
+
 // producing asserts I11 while a producer has something to append.
 func (o *oracle) producing(p *producer) {
 	bound := 3*protocol.Instant(o.s.sc.pauseMs) + 40_000
@@ -312,6 +336,9 @@ func showControl(c stream.Control) string {
 		return "no control hash"
 	}
 	text := "e" + num(c.Epoch) + "/" + num(int64(c.Count)) + " rev " + num(c.Rev)
+	if c.High != 0 {
+		text += " high " + num(int64(c.High))
+	}
 	if c.Gate != "" {
 		text += " gate " + c.Gate
 	}

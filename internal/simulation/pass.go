@@ -82,12 +82,11 @@ func (p *passRunner) stage(pass stream.Pass, i int, revision int64, checked prot
 		replies[n] = stream.Reply{Step: step, Err: "no answer"}
 		var reply stream.Reply
 		confirmed := true
-		reached := !r.s.chance(r.s.sc.lostConfirmations)
 		sent, notAfter := p.inNodeTime(step, checked)
 		r.call(string(step.Script)+" "+itoa(step.Index), step.Index, stepTimeout, func() {
 			reply = r.s.oracle.script(r, sent, revision, notAfter)
 			if pass.Confirm {
-				confirmed = r.s.redis.Wait(step.Index, reached)
+				confirmed = r.s.confirm(step.Index)
 			}
 		}, func(ok bool) {
 			if ok {
@@ -198,7 +197,7 @@ func (p *passRunner) behind(ahead stream.Control, current func()) {
 			again()
 			return
 		}
-		if r.unit.StreamToken.Revision >= ahead.Rev && r.unit.Stream.LastEpoch >= ahead.Epoch {
+		if !stream.Behind(r.unit.Stream, r.unit.StreamToken.Revision, ahead) {
 			current()
 			return
 		}
@@ -208,10 +207,9 @@ func (p *passRunner) behind(ahead stream.Control, current func()) {
 		}
 		var reply stream.Reply
 		confirmed := false
-		reached := !r.s.chance(r.s.sc.lostConfirmations)
 		r.call("LOOK 0", 0, stepTimeout, func() {
 			reply = r.s.oracle.script(r, look, 0, 0)
-			confirmed = r.s.redis.Wait(0, reached)
+			confirmed = r.s.confirm(0)
 		}, func(ok bool) {
 			if !ok || !confirmed {
 				again()

@@ -220,10 +220,9 @@ func (p *producer) look() {
 func (p *producer) resolve(a appendflow.Resolve) {
 	var reply redismodel.ClientReply
 	confirmed := false
-	reached := !p.s.chance(p.s.sc.lostConfirmations)
 	p.ask("RESOLVE", 0, func() {
 		reply = p.s.oracle.resolve(a)
-		confirmed = p.s.redis.Wait(0, reached)
+		confirmed = p.s.confirm(0)
 	}, func() {
 		code := reply.Code
 		if !confirmed {

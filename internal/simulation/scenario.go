@@ -14,10 +14,11 @@ const (
 	reshardingOnly             // stable members, reshardings under faults
 	ownershipOnly              // entries, owners that change, zombies
 	everything
+	lostHistory // Redis loses writes and shows the same identity: only I4 is asserted
 )
 
 func (k kind) String() string {
-	return [...]string{"membership", "resharding", "ownership", "everything"}[k]
+	return [...]string{"membership", "resharding", "ownership", "everything", "lost history"}[k]
 }
 
 // scenario is what a seed stands for: who takes part and which faults there are.
@@ -58,13 +59,15 @@ type scenario struct {
 	pauseMs, drainMs  int64
 	plainProducers    int
 	lostConfirmations float64
+	betrayal          float64 // a confirming replica is not the one that is promoted
+	silent            bool
 }
 
 func newScenario(rng *rand.Rand) scenario {
 	pick := func(lo, hi int) int { return lo + rng.IntN(hi-lo+1) }
 	maybe := func(p float64) bool { return rng.Float64() < p }
 	sc := scenario{
-		kind: kind(rng.IntN(4)), replicas: pick(1, 3), members: pick(2, 3), groups: 1, nodes: pick(1, 3),
+		kind: [...]kind{membershipOnly, reshardingOnly, ownershipOnly, everything, membershipOnly, reshardingOnly, ownershipOnly, everything, reshardingOnly, lostHistory}[rng.IntN(10)], replicas: pick(1, 3), members: pick(2, 3), groups: 1, nodes: pick(1, 3),
 		shards: pick(1, 4), maxShards: 6, faultsEnd: protocol.Instant(pick(30, 70)) * 1000, bound: 240_000,
 		spec:    protocol.GroupSpec{MemberLeaseMs: 15000, HeartbeatIntervalMs: 3000, RebalanceTimeoutMs: 60000},
 		pauseMs: 20_000, drainMs: 120_000,
@@ -79,7 +82,7 @@ func newScenario(rng *rand.Rand) scenario {
 	if maybe(0.3) {
 		sc.skew = 3000
 	}
-	sc.lostConfirmations = 0.1
+	sc.lostConfirmations, sc.betrayal = 0.1, 0.2*float64(rng.IntN(2))
 	switch sc.kind {
 	case membershipOnly:
 		sc.members = pick(2, 4)
@@ -103,6 +106,9 @@ func newScenario(rng *rand.Rand) scenario {
 		sc.kills, sc.processFreezes, sc.leaves = pick(0, 2), pick(0, 3), pick(0, 2)
 		sc.failovers = pick(0, 1)
 		sc.slowHandlers = 0.05
+	case lostHistory:
+		sc.replicas, sc.silent = 3, true
+		sc.kills, sc.leaves, sc.failovers = pick(1, 3), pick(1, 2), 2
 	case everything:
 		sc.producers, sc.reshardings = pick(1, 3), pick(1, 2)
 		sc.kills, sc.processFreezes, sc.leaves = pick(0, 1), pick(0, 1), pick(0, 1)

@@ -84,6 +84,7 @@ type sim struct {
 	steps     int
 	ids       int64 // random ids and incarnations given out
 	calm      bool  // the faults are over
+	betrayed  bool  // a confirmation came from a replica that was not the one promoted later
 	violation string
 
 	tracing bool

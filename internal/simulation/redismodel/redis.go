@@ -85,6 +85,9 @@ func (n *Node) IsDown() bool { return n.down }
 // Stop ends the primary of a node; Fail promotes its replica later.
 func (r *Redis) Stop(node int) { r.Nodes[node].down = true }
 
+// Lags says whether the replica of a shard's node misses writes at present.
+func (r *Redis) Lags(index int) bool { return r.Nodes[r.home[index]].lag != nil }
+
 // Wait is WAIT 1 behind the writes to a shard: the replica has everything, or reached is false
 // and nothing was confirmed.
 func (r *Redis) Wait(index int, reached bool) bool {
@@ -98,12 +101,15 @@ func (r *Redis) Wait(index int, reached bool) bool {
 	return reached
 }
 
-// Fail promotes the replica of a node: what it missed is lost, and the identity is another.
-func (r *Redis) Fail(node int) {
+// Fail promotes the replica of a node: what it missed is lost. The identity is another one, if
+// shown is set.
+func (r *Redis) Fail(node int, shown bool) {
 	n := r.Nodes[node]
 	n.fails++
 	n.down = false
-	n.Identity = identity(node, n.fails)
+	if shown {
+		n.Identity = identity(node, n.fails)
+	}
 	if n.lag == nil {
 		return
 	}
