@@ -66,15 +66,15 @@ func (t *Turn) reopened(o outcome, needed []int, now protocol.Instant) {
 	}
 }
 
-// remade drops the indexes on which every group of the registry has been made, and adds those
-// that lack one.
+// remade drops the indexes where MKGROUP was answered for every group of the registry, whatever
+// the answer (evidence tells what else is wrong there), and adds those that lack a group.
 func (t *Turn) remade(o outcome, lacking []int, now protocol.Instant) {
 	s := t.State()
 	left := slices.Clone(lacking)
 	for _, i := range s.Active.Remake {
 		if slices.ContainsFunc(s.GroupNames(), func(name string) bool {
 			rep, ok := o.group(i, name)
-			return !ok || !(o.done(rep) || rep.Code == shardscript.Retired)
+			return !ok || rep.Code == "" || rep.Code == shardscript.Late
 		}) {
 			left = append(left, i)
 		}
