@@ -131,9 +131,11 @@ func (w *world) batchFrom(r replica, reqs ...*protocol.HeartbeatRequest) ([]prot
 	}
 	turn := group.Begin(r.state)
 	turn.Tick(w.now, r.leases, present)
+	w.noteFenced(turn.State())
 	answers := make([]protocol.HeartbeatResponse, len(reqs))
 	for i, req := range reqs {
 		answers[i] = turn.Heartbeat(req, w.now, r.leases)
+		w.noteFenced(turn.State())
 		w.checkAnswer(turn.State(), req, &answers[i])
 	}
 	if after := dump(r.state); after != before {
@@ -178,24 +180,28 @@ func (w *world) checkAnswer(s *group.State, req *protocol.HeartbeatRequest, a *p
 	}
 }
 
+func (w *world) noteFenced(s *group.State) {
+	for _, m := range s.Members {
+		if m.State == group.Fenced {
+			w.over[m.Incarnation] = true
+		}
+	}
+}
+
 // check is what must hold after every step.
 func (w *world) check() {
 	w.t.Helper()
 	if bad := group.Check(w.stored); len(bad) > 0 {
 		w.t.Fatalf("at %s: %v\n%s", w.clock(), bad, dump(w.stored))
 	}
-	for _, m := range w.stored.Members {
-		if m.State == group.Fenced {
-			w.over[m.Incarnation] = true
-		}
-	}
+	w.noteFenced(w.stored)
 	for _, p := range w.procs {
 		for shard := range p.drains {
 			if p.plain || w.lost || w.over[p.incarnation] {
 				continue
 			}
 			if shard >= len(w.stored.Shards) {
-				w.t.Fatalf("at %s: %s works on shard %d, which is gone", w.clock(), p.name, shard)
+				w.t.Fatalf("at %s: %s works on shard %d, which is gone\n%s", w.clock(), p.name, shard, dump(w.stored))
 			}
 			if h := w.stored.Shards[shard].Holder; h == nil || h.Incarnation != p.incarnation {
 				w.t.Fatalf("at %s: %s works on shard %d, which it does not hold\n%s", w.clock(), p.name, shard, dump(w.stored))
