@@ -23,6 +23,7 @@ type Config struct {
 	Registerer    prometheus.Registerer // nil: metrics are not exported
 	RoutingLease  time.Duration         // leaseMs of routing answers; default 30 s
 	SweepInterval time.Duration         // default 10 s
+	TickerTTL     time.Duration         // soft lock of a stream's periodic work; default 3 s
 }
 
 // Mutation is what every admin call carries besides its own arguments. Audit is appended in the

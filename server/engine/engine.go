@@ -10,16 +10,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/server/stream"
 )
 
 const (
 	commandQueue   = 16384                   // commands that may wait at one actor; more are refused
 	maxBatch       = 2048                    // commands in one turn
 	commitTimeout  = 1500 * time.Millisecond // of one script; below the slack that clients give a heartbeat
-	tickerTTL      = 3 * time.Second         // soft lock of a stream's periodic work
-	tickerRenewal  = time.Second
-	scanInterval   = 2 * time.Second // how often the index of streams is read
-	readinessGrace = 5 * time.Second // Redis silent for longer: not ready
+	scanInterval   = 2 * time.Second         // how often the index of streams is read
+	readinessGrace = 5 * time.Second         // Redis silent for longer: not ready
 )
 
 // Engine runs the actors of one replica. Create it with New, then Start, then Stop.
@@ -38,6 +37,8 @@ type Engine struct {
 	actors map[string]*actor
 
 	metrics *metrics
+
+	beforePass func(stream.Pass) // tests stop a replica here; nil otherwise
 }
 
 var _ API = (*Engine)(nil)
@@ -57,6 +58,9 @@ func New(cfg Config) (*Engine, error) {
 	}
 	if cfg.SweepInterval == 0 {
 		cfg.SweepInterval = 10 * time.Second
+	}
+	if cfg.TickerTTL == 0 {
+		cfg.TickerTTL = 3 * time.Second
 	}
 	return &Engine{cfg: cfg, log: cfg.Logger, actors: map[string]*actor{}, metrics: newMetrics(cfg.Registerer)}, nil
 }

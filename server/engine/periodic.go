@@ -67,10 +67,14 @@ func (a *actor) holdLock(now time.Time) {
 		return
 	}
 	a.periodic.wanted = false
-	a.periodic.lockDue = now.Add(tickerRenewal)
+	a.periodic.lockDue = now.Add(a.tickerRenewal())
+	if r := &a.runner; r.running && now.Sub(r.started) > a.e.cfg.TickerTTL {
+		a.periodic.holder = false // its pass hangs: another replica may get further
+		return
+	}
 	ctx, cancel := a.call()
 	defer cancel()
-	held, err := a.e.cfg.Store.HoldTicker(ctx, a.prefix, a.e.cfg.CoordinatorID, tickerTTL)
+	held, err := a.e.cfg.Store.HoldTicker(ctx, a.prefix, a.e.cfg.CoordinatorID, a.e.cfg.TickerTTL)
 	if err != nil {
 		a.log.Debug("taking the ticker lock", zap.Error(err))
 		held = false
@@ -84,6 +88,9 @@ func (a *actor) holdLock(now time.Time) {
 	}
 	a.periodic.holder = held
 }
+
+// tickerRenewal is how often the soft lock is taken or renewed.
+func (a *actor) tickerRenewal() time.Duration { return a.e.cfg.TickerTTL / 3 }
 
 // tickGroup reads the lease rows, since other replicas renew too, and lets the core look.
 func (a *actor) tickGroup(name string, now time.Time) {

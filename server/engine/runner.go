@@ -26,6 +26,7 @@ const (
 // apart from the actor's goroutine, so that heartbeats go on meanwhile.
 type runner struct {
 	running   bool
+	started   time.Time // of the running pass
 	due       time.Time // not before; zero: at once
 	backoff   time.Duration
 	moved     bool // a commit was made since the pass was planned
@@ -53,7 +54,7 @@ func (a *actor) startPass() {
 	}
 	now := time.Now()
 	if !a.periodic.holder {
-		if p := stream.Plan(a.cache.unit.Stream, a.now()); !p.Empty() && a.periodic.lockDue.Sub(now) < tickerRenewal-50*time.Millisecond {
+		if p := stream.Plan(a.cache.unit.Stream, a.now()); !p.Empty() && a.periodic.lockDue.Sub(now) < a.tickerRenewal()-50*time.Millisecond {
 			a.periodic.wanted = true
 		}
 		return
@@ -75,10 +76,13 @@ func (a *actor) startPass() {
 			return
 		}
 	}
-	r.running, r.moved = true, false
+	r.running, r.started, r.moved = true, now, false
 	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
 	a.e.wg.Go(func() {
 		faultpoint.Hit(string(pass.Phase) + "/committed")
+		if a.e.beforePass != nil {
+			a.e.beforePass(pass)
+		}
 		res := a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
 		faultpoint.Hit(string(pass.Phase) + "/effects")
 		a.passes <- res
