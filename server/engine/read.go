@@ -71,24 +71,38 @@ func (e *Engine) Routing(ctx context.Context, prefix string, version int64, maxW
 		c.deadline = time.Now().Add(maxWait)
 		c.unchanged = func(u aggregate.Unit) bool { return u.Stream != nil && u.Stream.RoutingVersion == version }
 	}
-	e.seeProducer(ctx, prefix, producerID, fenced)
+	if err := e.seeProducer(ctx, prefix, producerID, fenced); err != nil {
+		return view, err
+	}
 	err := asError(e.do(ctx, prefix, c))
 	return view, err
 }
 
-// seeProducer records the producer; an observation, so that a failure is only logged.
-func (e *Engine) seeProducer(ctx context.Context, prefix, producerID string, fenced bool) {
+// seeProducer records the producer before it gets a table. For one that does not fence this is
+// no mere observation: a resharding that promises order waits for it, so that a table must not
+// be handed out unnoticed (protocol/resharding.md 1.1).
+func (e *Engine) seeProducer(ctx context.Context, prefix, producerID string, fenced bool) error {
 	if fenced && producerID == "" {
-		return
+		return nil
 	}
-	if err := e.cfg.Store.SeeProducer(ctx, prefix, producerID, fenced); err != nil {
+	err := e.cfg.Store.SeeProducer(ctx, prefix, producerID, fenced)
+	switch {
+	case err == nil:
+		return nil
+	case fenced:
 		e.log.Debug("recording a producer", zap.String("stream", prefix), zap.Error(err))
+		return nil
 	}
+	e.log.Warn("recording a producer", zap.String("stream", prefix), zap.Error(err))
+	return protocol.NewError(protocol.CodeRedisUnavailable, "redis cannot be reached: no routing can be handed out")
 }
 
 // ProducerRouting answers the reference's producers, which do not fence.
 func (e *Engine) ProducerRouting(ctx context.Context, prefix, groupName string) (protocol.ProducerRouting, error) {
 	var view protocol.ProducerRouting
+	if err := e.seeProducer(ctx, prefix, "", false); err != nil {
+		return view, err
+	}
 	err := e.read(ctx, prefix, func(t *aggregate.Turn) *protocol.Error {
 		s, g := t.Stream(), t.Group(groupName)
 		if s == nil || g == nil {
@@ -101,9 +115,6 @@ func (e *Engine) ProducerRouting(ctx context.Context, prefix, groupName string) 
 		view = protocol.ProducerRouting{StreamPrefix: prefix, ConsumerGroup: groupName, MetadataVersion: g.MetadataVersion, ShardCount: r.ShardCount, StreamKeyPattern: r.StreamKeyPattern, Shards: r.Shards}
 		return nil
 	})
-	if err == nil {
-		e.seeProducer(ctx, prefix, "", false)
-	}
 	return view, err
 }
 

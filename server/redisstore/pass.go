@@ -23,9 +23,6 @@ const (
 	passBackoff  = 15 * time.Millisecond
 )
 
-// errNotRun is of the steps of a stage that was not begun.
-var errNotRun = errors.New("the stage before was not done")
-
 // shardScripts are the coordinator's scripts with their digests.
 var shardScripts = func() map[shardscript.Name]*redis.Script {
 	all := map[shardscript.Name]*redis.Script{}
@@ -54,21 +51,19 @@ type pass struct {
 // RunPass runs the stages of p on the shards of prefix. revision is the stream aggregate's,
 // checkedAt the time (of the stream's node) at which that revision was last proven current:
 // scripts carry notAfter = checkedAt + EffectLease in the time of each shard's node. It never
-// fails as a whole: a step that got no answer has Code "".
+// fails as a whole: a step that got no answer has Code ""; a stage that was not begun has no
+// replies.
 func (s *Store) RunPass(ctx context.Context, prefix string, revision int64, checkedAt protocol.Instant, p stream.Pass) stream.PassResult {
 	run := &pass{s: s, prefix: prefix, revision: revision, result: stream.PassResult{Pass: p, Confirmed: -1}}
 	if err := run.start(ctx, checkedAt); err != nil {
-		for _, steps := range p.Stages {
-			run.unanswered(steps, err)
+		if len(p.Stages) > 0 {
+			run.unanswered(p.Stages[0], err)
 		}
 		run.result.Unconfirmed = p.Confirm
 		return run.result
 	}
-	for i, steps := range p.Stages {
+	for _, steps := range p.Stages {
 		if !run.stage(ctx, steps) {
-			for _, rest := range p.Stages[i+1:] {
-				run.unanswered(rest, errNotRun)
-			}
 			break
 		}
 	}
@@ -105,7 +100,7 @@ func (r *pass) unanswered(steps []stream.Step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var answer redis.Error
-	r.lost = r.lost || len(steps) > 0 && !errors.As(err, &answer) && !errors.Is(err, errNotRun)
+	r.lost = r.lost || len(steps) > 0 && !errors.As(err, &answer)
 	for _, st := range steps {
 		r.result.Replies = append(r.result.Replies, stream.Reply{Step: st, Err: err.Error()})
 	}
