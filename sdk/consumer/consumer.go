@@ -11,6 +11,7 @@ import (
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/membership"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/internal/shard"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 // Errors of Run, for errors.Is.
@@ -80,10 +81,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWork()
+	spec := c.groupSpec(ctx)
 	stop, hard, abandon := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ended := make(chan error, c.cfg.Concurrency)
 	for i := range c.cfg.Concurrency {
-		m := newMember(c, work, c.cfg.memberID(i), files[i], replaces[i])
+		m := newMember(c, work, c.cfg.memberID(i), files[i], replaces[i], spec)
 		go func() { ended <- m.run(stop, hard, abandon) }()
 	}
 
@@ -120,6 +122,21 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 	}
 	return failure
+}
+
+// groupSpec reads the times of the group, which an answer tells only once it grants a lease:
+// a member that is refused would not know for how long to try. Without an answer, or without
+// the right to ask, the defaults are presumed until then.
+func (c *Consumer) groupSpec(ctx context.Context) protocol.GroupSpec {
+	const timeout = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	g, err := c.cfg.Client.Group(ctx, c.cfg.StreamPrefix, c.cfg.Group)
+	if err != nil {
+		c.cfg.Logger.Debug("times of the group are unknown", "stream", c.cfg.StreamPrefix, "group", c.cfg.Group, "error", err)
+		return protocol.DefaultGroupSpec()
+	}
+	return g.Spec.WithDefaults()
 }
 
 func (c *Consumer) openIncarnations() (files []*incarnationFile, replaces []string, err error) {

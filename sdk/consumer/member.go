@@ -36,12 +36,13 @@ type member struct {
 	health error
 }
 
-func newMember(c *Consumer, work context.Context, id string, file *incarnationFile, replaces string) *member {
+func newMember(c *Consumer, work context.Context, id string, file *incarnationFile, replaces string, spec protocol.GroupSpec) *member {
 	return &member{
 		c: c, id: id, work: work, file: file,
 		log: c.cfg.Logger.With("stream", c.cfg.StreamPrefix, "group", c.cfg.Group, "member", id),
 		machine: membership.New(membership.Config{
 			MemberID: id, MemberName: c.cfg.MemberID, Hold: c.cfg.MaxHold, Replaces: replaces, NewIncarnation: rand.Text,
+			Lease: time.Duration(spec.MemberLeaseMs) * time.Millisecond, Interval: time.Duration(spec.HeartbeatIntervalMs) * time.Millisecond,
 		}),
 		owned: map[int]*ownership{}, signal: make(chan struct{}, 1),
 	}

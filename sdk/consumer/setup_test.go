@@ -21,6 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv("CONSUMER_PROCESS"); spec != "" {
+		if err := runProcess(spec); err != nil {
+			slog.Error("consumer process", "error", err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := redistest.Main(m)
 	if code == 0 {
 		if err := goleak.Find(
