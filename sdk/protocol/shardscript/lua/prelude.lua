@@ -159,11 +159,14 @@ end
 -- or something may have moved past it.
 local function restore(s)
   if s.top == MAX then return 'EXHAUSTED', 'the newest entry has the highest possible id' end
-  local all, id = groups(), H.sealedLastId or int(NOW) .. '-0' -- trimmed entries leave no other trace
+  -- Trimmed entries leave no other trace than that they are not from the future. The whole of
+  -- this millisecond may have been used.
+  local clock = int(NOW) .. '-18446744073709551615'
+  local all, id = groups(), H.sealedLastId or clock
   local function atLeast(other)
     if other and other ~= MAX and idLess(id, other) then id = other end
   end
-  if id == MAX then id = int(NOW) .. '-0' end
+  if id == MAX then id = clock end
   atLeast(s.top)
   atLeast(s.deleted)
   for _, g in ipairs(all) do atLeast(g.last) end
