@@ -20,8 +20,9 @@ type oracle struct {
 	groups map[string]*groupBook
 	log    logBook
 
-	failed0  bool  // the coordinator's node has failed over
-	opened   int64 // highest layout epoch that was committed
+	failed0  int              // how often the coordinator's node has failed over
+	opened   int64            // highest layout epoch that was committed
+	lastDown protocol.Instant // when a node was last down
 	nextLook protocol.Instant
 }
 
@@ -50,6 +51,9 @@ func (o *oracle) commit(r *replica, c redismodel.Commit, from bases, recovering 
 	before := redismodel.Unit{Stream: stored.Stream, StreamToken: stored.StreamToken, Groups: maps.Clone(stored.Groups), Leases: map[string]group.Leases{}}
 	for _, g := range c.Groups {
 		before.Leases[g.Name] = maps.Clone(stored.Leases[g.Name])
+	}
+	if c.Next != nil || slices.ContainsFunc(c.Groups, func(g redismodel.GroupCommit) bool { return g.Next != nil }) {
+		o.s.beforeCommit()
 	}
 	res := o.s.redis.Commit(c)
 	if res.Outcome != redismodel.Committed {
@@ -88,6 +92,7 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 	}
 	if a := next.Active; a != nil && (old == nil || old.Active == nil || old.Active.Phase != a.Phase || old.Active.ID != a.ID) {
 		o.s.log("%s commits %s %s %d→%d (e%d→e%d) in %s %s", r, a.Kind, a.ID, a.From.Count, a.To.Count, a.From.Epoch, a.To.Epoch, a.Phase, a.Error)
+		o.s.afterPhase(r, a)
 	}
 	if old == nil {
 		return
@@ -104,7 +109,7 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 	o.opened = max(o.opened, next.Layout.Epoch)
 	if len(next.History) > len(old.History) {
 		ended := next.History[len(next.History)-1]
-		if ended.Phase == protocol.PhaseFailed && ended.DrainBy != 0 && ended.Kind != stream.KindAdopt {
+		if ended.Phase == protocol.PhaseFailed && ended.DrainBy != 0 && ended.Kind != stream.KindAdopt && o.s.staffed() {
 			o.fail("I13: %s was not drained in %d s: %s", ended.ID, o.s.sc.drainMs/1000, ended.Error)
 		}
 		o.s.log("%s: %s ended %s %s", r, ended.ID, ended.Phase, ended.Error)
@@ -175,6 +180,11 @@ func (o *oracle) check() {
 		return
 	}
 	o.nextLook = o.s.now + 500
+	for i := range o.s.redis.Nodes {
+		if o.s.redis.Nodes[i].IsDown() {
+			o.lastDown = o.s.now
+		}
+	}
 	o.s.lookAtEnd()
 }
 
@@ -204,7 +214,9 @@ func (o *oracle) failover(node int) {
 		}
 	})
 	redis.Fail(node, !o.s.sc.silent)
-	o.failed0 = o.failed0 || node == 0
+	if node == 0 {
+		o.failed0++
+	}
 	after := map[string]bool{}
 	each(func(i int, sh *redismodel.Shard) {
 		o.log.nodeFailed[i] = true

@@ -48,7 +48,7 @@ func (o *oracle) groupCommitted(r *replica, name string, old, next *group.State,
 	if next.GroupEpoch < old.GroupEpoch || next.MetadataVersion < old.MetadataVersion || next.OwnershipCounter < old.OwnershipCounter {
 		o.fail("I3: an epoch of group %s went back", name)
 	}
-	if recovering && next.GroupEpoch <= b.highest.GroupEpoch {
+	if recovering && next.GroupEpoch <= b.highest.GroupEpoch && o.failed0 <= 1 { // a recovery may be lost as well
 		o.fail("I3: group %s recovers at epoch %d, which was given out before the writes were lost (%d)", name, next.GroupEpoch, b.highest.GroupEpoch)
 	}
 	b.highest.GroupEpoch = max(b.highest.GroupEpoch, next.GroupEpoch)
@@ -90,6 +90,9 @@ func (o *oracle) groupCommitted(r *replica, name string, old, next *group.State,
 
 // shardCommitted asserts what a commit did to one shard.
 func (o *oracle) shardCommitted(name string, i int, old, next *group.State, was, is group.Shard, recovering, quiet bool) {
+	if was.Holder != is.Holder || was.RevokedAt != is.RevokedAt {
+		o.s.afterShard(name, i, is.Holder)
+	}
 	same := was.Holder != nil && is.Holder != nil && *was.Holder == *is.Holder
 	if was.Holder != nil && !same {
 		if rd := o.readerOf(name, i, was.OwnershipEpoch); rd != nil {

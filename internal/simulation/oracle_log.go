@@ -64,7 +64,12 @@ func newLogBook() logBook {
 // script runs a coordinator's script and asserts what it did.
 func (o *oracle) script(r *replica, step stream.Step, rev int64, notAfter protocol.Instant) stream.Reply {
 	sh := o.s.redis.Shard(step.Index)
+	o.s.beforeScript(step)
 	before, epoch := sh.Stream, epochOf(sh.Control)
+	var stamp int64
+	if sh.Control != nil {
+		stamp = sh.Control.Rev
+	}
 	if step.Script == shardscript.Decide {
 		o.decided(step, true)
 	}
@@ -80,7 +85,21 @@ func (o *oracle) script(r *replica, step stream.Step, rev int64, notAfter protoc
 	if before != nil && sh.Stream == nil {
 		o.removed(step, before)
 	}
+	if changes(step.Script, reply.Code) && (rev < stamp || reply.At >= notAfter) {
+		o.fail("I8: a late %s of %s changed shard %d: revision %d after %d, %d ms after its not-after time", step.Script, r, step.Index, rev, stamp, reply.At-notAfter)
+	}
+	o.s.afterScript(step, reply.Code)
 	return reply
+}
+
+// changes says whether a script with this reply has changed something that rests on its sender's
+// knowledge.
+func changes(script shardscript.Name, code shardscript.Code) bool {
+	switch script {
+	case shardscript.Look, shardscript.Survey, shardscript.Evidence:
+		return false
+	}
+	return code == shardscript.OK || code == shardscript.Gone
 }
 
 // decided asserts I8 and I10 at the instant of the decision; before it, only what the oracle will
@@ -303,7 +322,7 @@ func (o *oracle) dispatched(p *process, shard int, epoch int64, e redismodel.Ent
 // handledAlone: what a process still drains keeps a shard from everybody else, but for the
 // rebalance timeout and for lost writes.
 func (o *oracle) handledAlone(p *process, shard int) {
-	if o.log.nodeFailed[shard] || o.failed0 || o.s.sc.spec.RebalanceTimeoutMs < 60_000 {
+	if o.log.nodeFailed[shard] || o.failed0 > 0 || o.s.sc.spec.RebalanceTimeoutMs < 60_000 {
 		return
 	}
 	for _, other := range o.s.processes {
@@ -321,6 +340,23 @@ func (o *oracle) producing(p *producer) {
 	bound := 3*protocol.Instant(o.s.sc.pauseMs) + 40_000
 	if waits := p.oldest(); waits > bound {
 		o.fail("I11: an entry of %s has waited for %d ms", p.name, waits)
+	}
+	// An SDK producer ends an overdue pause of the shards that it needs by itself.
+	const grace = 15_000
+	layout, known := p.machine.Layout()
+	if !known || layout.Count == 0 || p.plain || o.s.now < o.lastDown+grace {
+		return
+	}
+	for _, e := range p.order {
+		at, waits := p.waiting[e]
+		if !waits || o.s.now-at < grace {
+			continue
+		}
+		shard, _ := protocol.ShardIndex(e.Key, layout.Count)
+		c := o.s.redis.Shard(shard).Control
+		if c != nil && c.Until != 0 && o.s.redis.TimeOf(shard) > c.Until+grace && o.s.redis.TimeOf(0) > c.Until+grace {
+			o.fail("I11: shard %d is sealed %d ms after its deadline, and an entry of %s waits for it", shard, o.s.redis.TimeOf(shard)-c.Until, p.name)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type process struct {
 	drift       int64 // of its clock, in 1/1000
 	alive       bool
 	frozenUntil protocol.Instant
+	cutOff      protocol.Instant // until then nothing goes to or comes from the coordinator
 	replica     int
 	readers     map[int]*reader
 	inFlight    *command // at the replica that holds the call
@@ -137,6 +138,9 @@ func (p *process) send(a membership.Send) {
 	p.s.log("%s calls %s: e%d mv%d owned %v draining %d", p.name, r, req.MemberEpoch, req.MetadataVersion, protocol.Indexes(req.OwnedShards), len(req.RevokingShards))
 	arrived := p.s.oracle.asked(p.group)
 	p.s.deliver(p.name+" call", func() {
+		if p.cutOff > p.s.now && p.s.now%2 == 0 { // else only the answer is lost
+			return
+		}
 		if !r.up {
 			p.after(p.s.hop(), "refused", func() { p.step(membership.Failed{Call: a.Call}) })
 			return
@@ -146,6 +150,9 @@ func (p *process) send(a membership.Send) {
 		c = r.heartbeat(p.group, &copied, func(resp protocol.HeartbeatResponse) {
 			p.s.oracle.answered(p.group, &copied, resp, arrived)
 			p.s.deliver(p.name+" answer", func() {
+				if p.cutOff > p.s.now {
+					return
+				}
 				p.after(0, "answer", func() {
 					if p.inFlight == c {
 						p.inFlight = nil

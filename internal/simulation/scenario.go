@@ -55,7 +55,8 @@ type scenario struct {
 	slowHandlers      float64
 	online            float64 // share of ONLINE reshardings
 	rollbacks         float64
-	stepSpan          protocol.Instant
+	cuts              int // of processes from the coordinator
+	stalls            int // times at which no process does anything while a resharding waits
 	pauseMs, drainMs  int64
 	plainProducers    int
 	lostConfirmations float64
@@ -79,6 +80,9 @@ func newScenario(rng *rand.Rand) scenario {
 		sc.delay, sc.loss, sc.dup = 0.05*rng.Float64(), 0.06*rng.Float64(), 0.05*rng.Float64()
 		sc.freeze, sc.lost = 0.03*rng.Float64(), 0.03*rng.Float64()
 	}
+	if maybe(0.25) { // a storm
+		sc.delay, sc.loss, sc.dup = 0.2*rng.Float64(), 0.15*rng.Float64(), 0.3*rng.Float64()
+	}
 	if maybe(0.3) {
 		sc.skew = 3000
 	}
@@ -87,28 +91,30 @@ func newScenario(rng *rand.Rand) scenario {
 	case membershipOnly:
 		sc.members = pick(2, 4)
 		sc.reference = pick(0, 1)
-		sc.kills, sc.processFreezes, sc.leaves = pick(0, 2), pick(0, 2), pick(0, 2)
+		sc.kills, sc.processFreezes, sc.leaves, sc.cuts = pick(0, 3), pick(0, 2), pick(0, 4), pick(0, 2)
 		sc.duplicates = maybe(0.25)
-		sc.failovers, sc.clockSteps = pick(0, 1), pick(0, 3)/3
+		sc.failovers, sc.clockSteps = pick(0, 2), pick(0, 2)/2
 		sc.replicaFreezes, sc.crashes = pick(0, 2), pick(0, 1)
 		sc.slowHandlers = 0.1
 	case reshardingOnly:
 		sc.members, sc.producers = pick(1, 2), pick(1, 2)
 		sc.groups = pick(1, 2)
 		sc.reshardings = pick(1, 3)
-		sc.replicaFreezes, sc.crashes, sc.failovers = pick(0, 3), pick(0, 1), pick(0, 1)
+		sc.replicaFreezes, sc.crashes, sc.failovers = pick(0, 3), pick(0, 1), pick(0, 2)
 		sc.blackout, sc.operator, sc.lateGroup = maybe(0.2), maybe(0.2), maybe(0.2)
 		sc.online, sc.rollbacks = 0.3, 0.3
+		sc.stalls = pick(0, 3) / 2
 		sc.plainProducers = pick(0, 4) / 4
 		sc.freeze *= 3
 	case ownershipOnly:
 		sc.shards, sc.producers = pick(1, 2), 1
 		sc.kills, sc.processFreezes, sc.leaves = pick(0, 2), pick(0, 3), pick(0, 2)
-		sc.failovers = pick(0, 1)
+		sc.failovers, sc.cuts = pick(0, 1), pick(0, 1)
 		sc.slowHandlers = 0.05
 	case lostHistory:
 		sc.replicas, sc.silent = 3, true
-		sc.kills, sc.leaves, sc.failovers = pick(1, 3), pick(1, 2), 2
+		sc.kills, sc.leaves, sc.failovers, sc.members, sc.shards = pick(4, 8), pick(4, 8), 4, 4, 4
+		sc.loss = 0.2
 	case everything:
 		sc.producers, sc.reshardings = pick(1, 3), pick(1, 2)
 		sc.kills, sc.processFreezes, sc.leaves = pick(0, 1), pick(0, 1), pick(0, 1)

@@ -81,6 +81,7 @@ type sim struct {
 	producers []*producer
 	oracle    *oracle
 
+	nemesis   nemesis
 	steps     int
 	ids       int64 // random ids and incarnations given out
 	calm      bool  // the faults are over

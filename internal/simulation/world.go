@@ -193,7 +193,7 @@ func (s *sim) schedule() {
 			}
 		})
 	}
-	s.sometime(sc.failovers, "failover", s.failover)
+	s.sometime((sc.failovers+1)/2, "failover", s.failover)
 	s.sometime(sc.clockSteps, "clock step", func() {
 		s.log("the clock of node 0 steps by 20 s")
 		s.redis.Nodes[0].Offset += 20_000
@@ -219,21 +219,22 @@ func (s *sim) schedule() {
 		})
 	}
 	if sc.blackout {
+		s.nemesis.blackouts = 1
 		s.sometime(1, "blackout", func() {
-			s.log("--- no coordinator for a while")
-			for _, r := range s.replicas {
-				if r.up {
-					r.crash()
-				}
+			if s.nemesis.blackouts > 0 {
+				s.nemesis.blackouts--
+				s.blackout()
 			}
-			s.after(s.between(20_000, 60_000), "light", func() {
-				for _, r := range s.replicas {
-					if !r.up {
-						r.restart()
-					}
-				}
-			})
 		})
+	}
+	s.sometime(sc.cuts, "cut", func() {
+		if p := s.anyProcess(); p != nil {
+			s.cutOff(p)
+		}
+	})
+	s.nemesis.failovers, s.nemesis.stalls, s.nemesis.cuts = sc.failovers, sc.stalls, sc.cuts
+	if sc.rollbacks > 0 {
+		s.nemesis.rollbacks = 1
 	}
 }
 
@@ -273,9 +274,7 @@ func (s *sim) scale() {
 	})
 	if s.rng.Float64() < s.sc.rollbacks {
 		s.after(s.between(0, 1500), "rollback", func() {
-			s.admin("rollback", func(t *aggregate.Turn) error {
-				return refusal(t.ChangeStream(func(st *stream.Turn) *protocol.Error { return st.Rollback(req.ID, s.request("rollback"), t.Now()) }))
-			})
+			s.rollback(req.ID)
 		})
 	}
 }
@@ -288,7 +287,15 @@ func (s *sim) failover() {
 		s.log("the replica of node %d lags", node)
 		s.redis.Lag(node)
 	}
+	s.failNode(node)
+}
+
+// failNode lets the primary of a node die soon, and promotes its replica after a while.
+func (s *sim) failNode(node int) {
 	s.after(s.between(0, 8000), "primary dies", func() {
+		if s.redis.Nodes[node].IsDown() {
+			return
+		}
 		s.log("the primary of node %d dies", node)
 		s.redis.Stop(node)
 		s.after(s.between(int64(effectLease)+500, 6000), "failover", func() { s.oracle.failover(node) })
@@ -362,7 +369,7 @@ func (s *sim) repair() {
 		}
 	}
 	for _, p := range s.processes {
-		p.frozenUntil = min(p.frozenUntil, s.now)
+		p.frozenUntil, p.cutOff = min(p.frozenUntil, s.now), 0
 	}
 	// Every group has at least one member from now on.
 	for _, name := range s.oracle.log.registered {
@@ -371,6 +378,18 @@ func (s *sim) repair() {
 	if st := s.redis.Stored().Stream; st != nil && st.Hold != nil {
 		s.resume()
 	}
+}
+
+// staffed says whether every group has had a member for a while.
+func (s *sim) staffed() bool {
+	for _, name := range s.oracle.log.registered {
+		if !slices.ContainsFunc(s.processes, func(p *process) bool {
+			return p.group == name && p.alive && !p.leaving && s.now-p.started > protocol.Instant(s.sc.drainMs)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *sim) ensureMember(name string) {

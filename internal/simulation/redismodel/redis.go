@@ -85,6 +85,9 @@ func (n *Node) IsDown() bool { return n.down }
 // Stop ends the primary of a node; Fail promotes its replica later.
 func (r *Redis) Stop(node int) { r.Nodes[node].down = true }
 
+// LagsNode says whether the replica of a node misses writes, or the node is down.
+func (r *Redis) LagsNode(node int) bool { return r.Nodes[node].lag != nil || r.Nodes[node].down }
+
 // Lags says whether the replica of a shard's node misses writes at present.
 func (r *Redis) Lags(index int) bool { return r.Nodes[r.home[index]].lag != nil }
 
