@@ -516,11 +516,42 @@ func TestShardCountCreateReadYourWrite(t *testing.T) {
 			return true
 		}
 	})
-	i := c.must(c.none(shardCount), orders(2))
+	i, diags := c.apply(t.Context(), c.plan(c.none(shardCount), orders(2)))
+	c.ok(diags)
+	if w := warningsOf(diags); len(w) != 0 {
+		t.Errorf("warnings: %q", w)
+	}
 	wantField(t, i, "shard_count", "2")
+	wantField(t, i, "last_resharding.phase", "COMPLETED")
 	if n := len(f.mutations()); n != 1 {
 		t.Errorf("%d mutations", n)
 	}
+}
+
+// Ctrl-C while the PUT is on its way: it is let finish, so that its outcome is known.
+func TestShardCountCreateInterruptedWhileSending(t *testing.T) {
+	c, f := setup(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.set(func() {
+		f.block = true
+		f.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.Method == http.MethodPut {
+				interrupt()
+				select { // would the client give up, it would do so now
+				case <-r.Context().Done():
+				case <-time.After(200 * time.Millisecond):
+				}
+			}
+			return false
+		}
+	})
+	i, diags := c.apply(ctx, c.plan(c.none(shardCount), orders(2)))
+	c.ok(diags)
+	if w := warningsOf(diags); len(w) != 1 || !strings.Contains(w[0], "rs-1") {
+		t.Errorf("warnings: %q", w)
+	}
+	wantField(t, i, "stream_prefix", "orders")
+	wantField(t, i, "last_resharding.id", "rs-1")
 }
 
 func TestShardCountCreateOnExisting(t *testing.T) {
