@@ -10,16 +10,10 @@ import (
 
 // The phases after the decision (1.5): they only go forward.
 
-// applyOpening: every shard of both layouts has the stamp of the layout, with the pause that the
-// operator has set by now.
+// applyOpening: every shard of both layouts has the stamp of the layout. A pause that the operator
+// has set since the pass was planned is stamped by HOLD, which goes on until every shard has it.
 func (t *Turn) applyOpening(o outcome, now protocol.Instant) {
-	s := t.State()
 	t.noteExhausted(o, now)
-	for _, rep := range o.res.Replies {
-		if s.Active.inside(rep.Step.Index) && rep.Step.Hold != s.holdUntil() {
-			return // planned before the pause changed
-		}
-	}
 	if len(o.undone()) > 0 {
 		t.waitForAnswers(o, "OPEN", now)
 		return

@@ -167,3 +167,33 @@ func TestTombstoneOfTheLayoutInForce(t *testing.T) {
 		t.Fatal("rolled back on the tombstone of a newer layout")
 	}
 }
+
+// TestProvisionUnderWay: a group is registered while a PROVISION without it is under way to a
+// shard that is still a tombstone, where MKGROUP has nothing to do.
+func TestProvisionUnderWay(t *testing.T) {
+	t.Parallel()
+	h := running(t, 3)
+	h.put(2)
+	h.settle()
+	h.put(3)
+	late := h.freeze(shardscript.Provision, 2)
+	h.fault = without(shardscript.Provision, 2)
+	res := h.pass(stream.Plan(h.s, h.w.now))
+	h.fault = nil
+	h.turn(func(x *stream.Turn) { x.RegisterGroup("new", protocol.StartEarliest, h.w.now) })
+	h.w.now += seconds(1)
+	h.step()
+	if !h.s.Groups["new"].Ready {
+		t.Fatalf("not ready\n%s", h.log())
+	}
+	res.Replies[len(res.Replies)-1] = late.release(false)
+	if last := res.Replies[len(res.Replies)-1]; last.Code != shardscript.OK {
+		t.Fatalf("PROVISION: %s", last.Code)
+	}
+	h.apply(res)
+	h.settle()
+	h.open(stream.Layout{Epoch: 3, Count: 3})
+	if h.w.shards[2].groups["new"] == nil {
+		t.Fatal("shard 2 lacks the group")
+	}
+}
