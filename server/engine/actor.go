@@ -502,6 +502,17 @@ func (a *actor) commitOf(out aggregate.Outcome, batch []*command, now protocol.I
 	return &c
 }
 
+// shortestMargin is δ of the group with the shortest lease, 0 without groups.
+func (a *actor) shortestMargin() time.Duration {
+	least := time.Duration(0)
+	for _, g := range a.cache.unit.Groups {
+		if d := g.Config().Margin(); least == 0 || d < least {
+			least = d
+		}
+	}
+	return least
+}
+
 // tolerance is δ/2 of the shortest lease whose end the commit rests on (C5, T2).
 func (a *actor) tolerance(out aggregate.Outcome) time.Duration {
 	least := time.Duration(0)
@@ -601,13 +612,22 @@ func (a *actor) recover() bool {
 		highest[name] = seen.epochs
 	}
 	identity := a.cache.identity
-	t := aggregate.Begin(a.cache.unit, a.now(), nil)
-	t.Recover(identity, highest)
-	out := t.Finish()
-	commit := a.commitOf(out, nil, t.Now())
-	commit.Identity = identity
 	ctx, cancel := a.call()
 	defer cancel()
+	// The clock that counts from here on is that of the server that is there now, which need not
+	// agree with the one before: by an old estimate the lease of silence could be over at once.
+	now, err := a.e.cfg.Store.SampleTime(ctx, a.prefix)
+	if err != nil {
+		a.log.Warn("sampling the clock after lost writes", zap.Error(err))
+		a.drop()
+		return false
+	}
+	t := aggregate.Begin(a.cache.unit, now, nil)
+	t.Recover(identity, highest)
+	out := t.Finish()
+	commit := a.commitOf(out, nil, now)
+	commit.Identity = identity
+	commit.Estimate, commit.Tolerance = now, a.shortestMargin()/2
 	res, err := a.e.cfg.Store.Commit(ctx, *commit)
 	if err != nil {
 		a.log.Warn("storing the recovery after lost writes", zap.Error(err))
