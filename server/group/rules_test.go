@@ -52,6 +52,22 @@ func TestRules(t *testing.T) {
 			wantRows(t, turn, nil, []string{w.row("a")}, []group.RowCheck{{Row: w.row("a")}})
 			_ = a
 		}},
+		{"C4/AnOrphanNamesItsRow", func(t *testing.T) {
+			w, a, b := pair(t)
+			row := w.row("a")
+			req := a.request()
+			req.OwnedShards = protocol.Shards([]int{1})
+			w.batch(req) // fenced
+			w.at(10)
+			b.call()
+			w.at(15)
+			turn := group.Begin(w.stored)
+			turn.Tick(w.now, w.rows, nil)
+			wantRows(t, turn, nil, []string{row}, []group.RowCheck{{Row: row}})
+			if turn.State().Shards[0].Holder != nil {
+				t.Errorf("still an orphan: %s", dump(turn.State()))
+			}
+		}},
 		{"C7/WhoHasARequestInTheBatchIsNotExpired", func(t *testing.T) {
 			w, _, _ := pair(t)
 			w.at(20)
@@ -329,6 +345,45 @@ func TestRules(t *testing.T) {
 			w.wantState("a", group.Active)
 			_ = b
 		}},
+		{"S7/WhatIsListedAsDrainingIsNotGranted", func(t *testing.T) {
+			w := newWorld(t, 1)
+			a := w.join("A", "a")
+			w.resize(2)
+			req := a.request()
+			req.RevokingShards = []protocol.RevokingShard{{Shard: protocol.Shard{ShardIndex: 1}, State: protocol.RevokingDraining, InFlight: 1}}
+			w.wantAnswer(w.batch(req)[0], ok, []int{0}, []int{1})
+			if w.holder(1) != "" {
+				t.Errorf("granted: %s", dump(w.stored))
+			}
+			w.wantAnswer(a.call(), ok, []int{0, 1}, nil)
+		}},
+		{"S10/ATargetThatComesBackUntoldHasNoDeadline", func(t *testing.T) {
+			w := newWorld(t, 2)
+			w.join("A", "a")
+			b := w.join("B", "b")
+			if w.stored.Shards[1].Deadline != start.Add(time.Minute) {
+				t.Errorf("the deadline is not R away: %s", dump(w.stored))
+			}
+			b.leave()
+			if sh := w.stored.Shards[1]; sh.Deadline != 0 || sh.Target != "a" {
+				t.Errorf("not back: %s", dump(w.stored))
+			}
+		}},
+		{"S11/NothingMovesADeadline", func(t *testing.T) {
+			w := newWorld(t, 6)
+			a := w.join("A", "a")
+			a.slow = true
+			w.join("B", "b")
+			want := w.stored.Shards[5].Deadline
+			w.at(10)
+			a.call()
+			w.join("C", "c")
+			a.call()
+			w.resize(7)
+			if got := w.stored.Shards[5].Deadline; got != want || got != start.Add(time.Minute) {
+				t.Errorf("the deadline moved from %d to %d", want, got)
+			}
+		}},
 		{"4.5/TheRowOfALeaverIsRenewedByEachLeave", func(t *testing.T) {
 			w, a, b := pair(t)
 			a.slow = true
@@ -376,6 +431,7 @@ func TestRules(t *testing.T) {
 				w.at(s)
 				w.tick()
 				req := b.request() // a claim of the current epoch
+				req.MemberEpoch = w.stored.GroupEpoch
 				req.OwnedShards = protocol.Shards([]int{0, 1})
 				if got := w.batch(req)[0].Status; got != ok {
 					t.Fatalf("at %s B is answered %s", w.clock(), got)
@@ -392,6 +448,59 @@ func TestRules(t *testing.T) {
 			}
 			w.wantState("a", group.Expired)
 			_ = a
+		}},
+		{"S12/NothingFreeIsGranted", func(t *testing.T) {
+			w := newWorld(t, 1)
+			a := w.join("A", "a")
+			w.failover(w.stored, w.rows)
+			w.resize(2)
+			req := a.request()
+			if w.wantAnswer(w.batch(req)[0], ok, []int{0}, []int{1}); group.Settled(w.stored, req) {
+				t.Errorf("a call of an older epoch is held")
+			}
+			w.at(14)
+			a.call()
+			if w.holder(1) != "" {
+				t.Errorf("granted: %s", dump(w.stored))
+			}
+			if req = a.request(); !group.Settled(w.stored, req) {
+				t.Errorf("not held: %s", dump(w.stored))
+			}
+			w.at(15)
+			w.tick()
+			if group.Settled(w.stored, req) {
+				t.Errorf("still held after the recovery: %s", dump(w.stored))
+			}
+			w.wantAnswer(w.batch(req)[0], ok, []int{0, 1}, nil)
+		}},
+		{"Correction/WhoIsAheadAgainHasNotAcknowledged", func(t *testing.T) {
+			w, a, b := pair(t)
+			ahead := func() {
+				req := a.request()
+				req.MetadataVersion += 10
+				a.apply(req, w.batch(req)[0])
+			}
+			ahead()
+			w.wantAnswer(a.call(), pending, []int{0}, nil)
+			ahead()
+			w.wantAnswer(b.call(), pending, []int{1}, nil)
+			w.wantAnswer(a.call(), ok, []int{0}, nil)
+		}},
+		{"Correction/StaysOpenWhileShardsMove", func(t *testing.T) {
+			w, a, b := pair(t)
+			w.retarget(0, "b") // the targets of 0 and 1 change places
+			a.call()
+			b.call()
+			req := a.request()
+			req.RevokingShards = []protocol.RevokingShard{{State: protocol.RevokingDraining, InFlight: 1}}
+			req.MetadataVersion += 10
+			a.apply(req, w.batch(req)[0])
+			b.call()
+			req = a.request()
+			req.RevokingShards = []protocol.RevokingShard{{State: protocol.RevokingDraining, InFlight: 1}}
+			w.wantAnswer(w.batch(req)[0], pending, nil, []int{1})
+			w.wantAnswer(a.call(), ok, []int{1}, nil)
+			w.wantAnswer(b.call(), ok, []int{0}, nil)
 		}},
 		{"S12/EpochsJumpAboveAllThatIsKnown", func(t *testing.T) {
 			w, _, _ := pair(t)
