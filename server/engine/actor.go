@@ -479,7 +479,7 @@ func (a *actor) commitOf(out aggregate.Outcome, batch []*command, now protocol.I
 		} else if s := a.cache.unit.Groups[name]; s != nil {
 			w.Lease = s.Config().MemberLease
 		}
-		checks = checks || len(g.Rows.Check) > 0
+		checks = checks || a.restsOnClock(name, g)
 		c.Groups[name] = w
 	}
 	for _, cmd := range batch {
@@ -513,6 +513,16 @@ func (a *actor) shortestMargin() time.Duration {
 	return least
 }
 
+// restsOnClock says whether the commit of a group would be wrong by a wrong estimate of Redis
+// time: it ends something with a lease row, or the silence after lost writes may be over by it.
+func (a *actor) restsOnClock(name string, g aggregate.GroupOutcome) bool {
+	if len(g.Rows.Check) > 0 {
+		return true
+	}
+	s := a.cache.unit.Groups[name]
+	return g.Next != nil && s != nil && s.RecoverUntil != 0
+}
+
 // tolerance is δ/2 of the shortest lease whose end the commit rests on (C5, T2).
 func (a *actor) tolerance(out aggregate.Outcome) time.Duration {
 	least := time.Duration(0)
@@ -521,7 +531,7 @@ func (a *actor) tolerance(out aggregate.Outcome) time.Duration {
 		if s == nil {
 			s = a.cache.unit.Groups[name]
 		}
-		if s == nil || len(g.Rows.Check) == 0 {
+		if s == nil || !a.restsOnClock(name, g) {
 			continue
 		}
 		if d := s.Config().Margin() / 2; least == 0 || d < least {
