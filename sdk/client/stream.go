@@ -11,7 +11,7 @@ import (
 type PutResult struct {
 	Stream       protocol.Stream
 	Created      bool   // 201
-	Resharding   bool   // 202: a resharding is running towards the wanted count
+	Resharding   bool   // 202, or 201 for the first layout: a resharding is running towards the wanted count
 	ReshardingID string // its id
 }
 
@@ -26,8 +26,9 @@ func (c *Client) PutStream(ctx context.Context, prefix string, body protocol.Put
 		return PutResult{}, err
 	}
 	r.Created = status == http.StatusCreated
-	if r.Resharding = status == http.StatusAccepted; r.Resharding {
+	if status == http.StatusAccepted || r.Created {
 		r.ReshardingID = r.Stream.Status.ActiveReshardingID
+		r.Resharding = r.ReshardingID != ""
 	}
 	return r, nil
 }

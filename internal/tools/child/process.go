@@ -56,6 +56,9 @@ func Start(ctx context.Context, dir, name string, env []string, program string, 
 	return p, nil
 }
 
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
 // Stop asks the process to end, waits, and kills it when it does not.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
