@@ -32,7 +32,8 @@ type stage struct {
 	race     bool
 	packages []string
 	env      []string
-	args     []string
+	args     []string // of go test
+	testArgs []string // of the test binaries
 }
 
 func main() {
@@ -71,10 +72,9 @@ func suite(ctx context.Context, seeds int, pattern string, race bool, packages [
 	}
 	env := []string{
 		"TF_ACC=1", "TF_ACC_TERRAFORM_PATH=" + terraform, "TF_CLI_CONFIG_FILE=" + cli, "CHECKPOINT_DISABLE=1",
-		"SIMULATION_SEEDS=" + strconv.Itoa(seeds),
 	}
 
-	stages, err := plan(ctx, pattern, race, packages)
+	stages, err := plan(ctx, seeds, pattern, race, packages)
 	if err != nil {
 		return false, err
 	}
@@ -120,7 +120,7 @@ func cliConfig(dir string) (string, error) {
 }
 
 // plan lists the stages.
-func plan(ctx context.Context, pattern string, race bool, packages []string) ([]stage, error) {
+func plan(ctx context.Context, seeds int, pattern string, race bool, packages []string) ([]stage, error) {
 	var args []string
 	if pattern != "" {
 		args = append(args, "-run", pattern)
@@ -136,11 +136,11 @@ func plan(ctx context.Context, pattern string, race bool, packages []string) ([]
 		return nil, err
 	}
 	raced := stage{name: "race", race: race}
-	simulation := stage{name: "simulation"}
+	simulation := stage{name: "simulation", testArgs: []string{"-seeds=" + strconv.Itoa(seeds)}}
 	acceptance := stage{name: "acceptance"}
 	for _, pkg := range list {
 		switch {
-		case strings.Contains(pkg, "/internal/simulation"):
+		case strings.HasSuffix(pkg, "/internal/simulation"):
 			simulation.packages = append(simulation.packages, pkg)
 		case strings.HasSuffix(pkg, "/provider") || strings.Contains(pkg, "/cmd/"):
 			acceptance.packages = append(acceptance.packages, pkg)
@@ -175,6 +175,9 @@ func (s stage) run(ctx context.Context) (counts, error) {
 		args = append(args, "-race")
 	}
 	args = append(append(args, s.args...), s.packages...)
+	if len(s.testArgs) > 0 {
+		args = append(append(args, "-args"), s.testArgs...)
+	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Stderr = os.Stderr
