@@ -214,6 +214,9 @@ func (o *oracle) failover(node int) {
 		}
 	})
 	redis.Fail(node, !o.s.sc.silent)
+	if !o.s.sc.silent && o.s.rng.IntN(3) == 0 { // another machine, another clock
+		redis.Nodes[node].Offset += o.s.between(-5000, 5000)
+	}
 	if node == 0 {
 		o.failed0++
 	}

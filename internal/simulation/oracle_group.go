@@ -136,7 +136,7 @@ func (o *oracle) readerOf(name string, shard int, epoch int64) *process {
 // minimal asserts I6 for a commit with one change of the members or of the layout: of the shards
 // that members read and go on being members, as few as can be are taken away.
 func (o *oracle) minimal(name string, old, next *group.State) {
-	load, lost := map[string]int{}, 0
+	load, lost, moved := map[string]int{}, 0, false
 	targets := []string{}
 	for _, id := range memberIDs(next, next) {
 		if m := next.Members[id]; m.State == group.Active || m.State == group.Away {
@@ -146,6 +146,7 @@ func (o *oracle) minimal(name string, old, next *group.State) {
 	n := min(old.Assignable, next.Assignable, len(old.Shards), len(next.Shards))
 	for i := range n {
 		sh := old.Shards[i]
+		moved = moved || sh.Target != next.Shards[i].Target
 		if sh.Holder == nil || sh.RevokedAt != 0 || sh.Orphaned || !slices.Contains(targets, sh.Holder.MemberID) {
 			continue
 		}
@@ -160,7 +161,7 @@ func (o *oracle) minimal(name string, old, next *group.State) {
 			lost++
 		}
 	}
-	if len(targets) == 0 {
+	if len(targets) == 0 || !moved {
 		return
 	}
 	var loads []int

@@ -235,7 +235,7 @@ func (r *replica) attempt(batch []*command, tries int) {
 		}
 	}
 	out := t.Finish()
-	c, bases := r.commitOf(out, now, notAfter)
+	c, bases := r.commitOf(out, now, notAfter, recovering)
 	var res redismodel.Result
 	sent := r.s.now
 	r.call("commit", -1, redisTimeout, func() { res = r.s.oracle.commit(r, c, bases, recovering) }, func(ok bool) {
@@ -290,7 +290,7 @@ func (r *replica) attempt(batch []*command, tries int) {
 }
 
 // commitOf makes the commit of an outcome; bases are the states that it was computed from.
-func (r *replica) commitOf(out aggregate.Outcome, now, notAfter protocol.Instant) (redismodel.Commit, bases) {
+func (r *replica) commitOf(out aggregate.Outcome, now, notAfter protocol.Instant, recovering bool) (redismodel.Commit, bases) {
 	c := redismodel.Commit{Nonce: r.s.id("n"), NotAfter: notAfter}
 	b := bases{stream: r.unit.Stream, groups: map[string]*group.State{}}
 	if r.unit.Stream != nil {
@@ -311,7 +311,9 @@ func (r *replica) commitOf(out aggregate.Outcome, now, notAfter protocol.Instant
 		case r.unit.Groups[name] != nil:
 			w.Lease = r.unit.Groups[name].Config().MemberLease
 		}
-		if len(g.Rows.Check) > 0 && w.Lease != 0 {
+		base := r.unit.Groups[name]
+		silent := g.Next != nil && base != nil && base.RecoverUntil != 0 // the silence may be over by it
+		if (len(g.Rows.Check) > 0 || recovering || silent) && w.Lease != 0 {
 			c.Estimate, c.Tolerance = now, protocol.LeaseMargin(w.Lease)/2
 		}
 		c.Groups = append(c.Groups, w)
@@ -350,6 +352,9 @@ func (r *replica) load(then func(ok bool)) {
 		}
 		if lost && !r.recover {
 			r.s.log("%s: redis lost writes", r.name)
+			// The clock that counts is that of the server that is there now. All rows begin anew, so
+			// nothing ends because of it.
+			r.offset = at - r.s.now
 		}
 		r.recover = lost
 		r.remember()
