@@ -212,7 +212,8 @@ func (a *actor) shardsAhead(seen stream.Control) bool {
 
 // looked merges shard 0's answer; false when it did not answer or the replicas did not confirm.
 func (a *actor) looked(res stream.PassResult) bool {
-	if res.Unconfirmed || len(res.Replies) == 0 || res.Replies[0].Code != shardscript.OK || a.runner.ahead == nil {
+	answered := len(res.Replies) > 0 && (res.Replies[0].Code == shardscript.OK || res.Replies[0].Code == shardscript.Unfenced) // Unfenced: shard 0 lost its hash
+	if res.Unconfirmed || !answered || a.runner.ahead == nil {
 		return false
 	}
 	merged := newest(*a.runner.ahead, res.Replies[0].Control)
