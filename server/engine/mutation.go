@@ -30,6 +30,11 @@ func (e *Engine) mutate(ctx context.Context, prefix string, m Mutation, apply fu
 	ev.Status = http.StatusOK
 	c := newCommand(func(t *aggregate.Turn) *protocol.Error { return apply(t, &ev) })
 	c.audit = &ev
+	c.inspect = func(*actor) {
+		if m.Audited != nil && c.refused == nil {
+			m.Audited.Store(true)
+		}
+	}
 	return asError(e.do(ctx, prefix, c))
 }
 
