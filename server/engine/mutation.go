@@ -89,14 +89,14 @@ func (e *Engine) DeleteStream(ctx context.Context, prefix string, force bool, m 
 	if err != nil {
 		return err
 	}
-	return e.await(ctx, prefix, readyWait, func(u aggregate.Unit) bool { return u.Stream == nil }, func(*aggregate.Turn) *protocol.Error { return nil })
+	return e.await(ctx, prefix, func(u aggregate.Unit) bool { return u.Stream == nil }, func(*aggregate.Turn) *protocol.Error { return nil })
 }
 
-// await waits until done holds, for at most wait, and then reads with a proven state.
-func (e *Engine) await(ctx context.Context, prefix string, wait time.Duration, done func(u aggregate.Unit) bool, read func(t *aggregate.Turn) *protocol.Error) error {
+// await waits until done holds, for at most readyWait, and then reads with a proven state.
+func (e *Engine) await(ctx context.Context, prefix string, done func(u aggregate.Unit) bool, read func(t *aggregate.Turn) *protocol.Error) error {
 	c := newCommand(read)
 	c.unchanged = func(u aggregate.Unit) bool { return !done(u) }
-	c.deadline = time.Now().Add(wait)
+	c.deadline = time.Now().Add(readyWait)
 	return asError(e.do(ctx, prefix, c))
 }
 
@@ -137,7 +137,7 @@ func (e *Engine) create(ctx context.Context, prefix, groupName string, shardCoun
 		return protocol.Stream{}, err
 	}
 	var view protocol.Stream
-	err = e.await(ctx, prefix, readyWait, func(u aggregate.Unit) bool {
+	err = e.await(ctx, prefix, func(u aggregate.Unit) bool {
 		s := u.Stream
 		return s == nil || s.Active == nil && s.Groups[groupName] != nil && s.Groups[groupName].Ready
 	}, func(t *aggregate.Turn) *protocol.Error {
@@ -184,7 +184,7 @@ func (e *Engine) PutGroup(ctx context.Context, prefix, groupName string, spec pr
 // readyGroup waits until the group's Redis consumer groups exist on every shard.
 func (e *Engine) readyGroup(ctx context.Context, prefix, groupName string) (protocol.Group, error) {
 	var view protocol.Group
-	err := e.await(ctx, prefix, readyWait, func(u aggregate.Unit) bool {
+	err := e.await(ctx, prefix, func(u aggregate.Unit) bool {
 		return u.Stream == nil || u.Stream.Groups[groupName] == nil || u.Stream.Groups[groupName].Ready
 	}, func(t *aggregate.Turn) (refused *protocol.Error) {
 		view, refused = groupView(t, groupName)
@@ -293,7 +293,7 @@ func (e *Engine) switchPublishing(ctx context.Context, prefix string, m Mutation
 		return protocol.Stream{}, err
 	}
 	var view protocol.Stream
-	err = e.await(ctx, prefix, readyWait, func(u aggregate.Unit) bool { return u.Stream == nil || !u.Stream.HoldDirty }, func(t *aggregate.Turn) *protocol.Error {
+	err = e.await(ctx, prefix, func(u aggregate.Unit) bool { return u.Stream == nil || !u.Stream.HoldDirty }, func(t *aggregate.Turn) *protocol.Error {
 		return streamView(t, prefix, &view)
 	})
 	return view, err
@@ -362,8 +362,7 @@ func streamView(t *aggregate.Turn, prefix string, view *protocol.Stream) *protoc
 
 // asProtocol makes any error one that can stand on the wire.
 func asProtocol(err error) *protocol.Error {
-	var p *protocol.Error
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*protocol.Error](err); ok {
 		return p
 	}
 	return protocol.NewError(protocol.CodeInternal, err.Error())

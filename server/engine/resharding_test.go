@@ -11,10 +11,7 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 )
 
-var (
-	quiesce = protocol.ReshardingPolicy{Strategy: protocol.StrategyQuiesce, DrainScope: protocol.DrainAll}
-	online  = protocol.ReshardingPolicy{Strategy: protocol.StrategyOnline}
-)
+var quiesce = protocol.ReshardingPolicy{Strategy: protocol.StrategyQuiesce, DrainScope: protocol.DrainAll}
 
 // scenario runs one trace of docs/protocol/resharding.md on standalone Redis and on a cluster.
 func scenario(t *testing.T, name string, f func(t *testing.T, w *world)) {
