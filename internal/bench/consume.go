@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,6 +183,7 @@ func (b *bench) handover(ctx context.Context) ([]result, error) {
 			return nil, err
 		}
 	}
+	fmt.Fprintf(os.Stderr, "  p50 %s, p90 %s, p95 %s, worst %s\n", percentile(took, 50), percentile(took, 90), percentile(took, 95), percentile(took, 100))
 	return []result{
 		within("hand-over, join to first read, p99", percentile(took, 99), 100*time.Millisecond, 0),
 		within("hand-over, join to first read, p50", percentile(took, 50), 100*time.Millisecond, 0),

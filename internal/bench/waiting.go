@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/tools/child"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 // waiting measures the resident memory of a coordinator of its own while n members wait on it,
@@ -45,6 +46,12 @@ func (b *bench) waiting(ctx context.Context, n int) ([]result, error) {
 	w.coordinatorAddr, w.client = addr, own
 	const prefix, group = "waiting", "workers"
 	if err := w.makeStream(ctx, prefix, 1000, group); err != nil {
+		return nil, err
+	}
+	// On a busy machine the joins of so many take longer than the usual lease.
+	if _, err := own.PutGroup(ctx, prefix, group, protocol.PutGroupRequest{
+		GroupSpec: protocol.GroupSpec{MemberLeaseMs: 120_000, HeartbeatIntervalMs: 3000}, RequestedBy: "bench",
+	}, noCall); err != nil {
 		return nil, err
 	}
 	members, err := w.settle(ctx, prefix, group, n)
