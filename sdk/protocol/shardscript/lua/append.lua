@@ -30,18 +30,20 @@ if c[4] or c[5] then
   return refuse(pending and 'SEALED' or 'OVERDUE')
 end
 
-local n, at, reply = tonumber(ARGV[4]), 5, {'OK'}
+-- Globals cost in a loop that runs for each entry.
+local argv, pcall, unpack, type, maxlen = ARGV, redis.pcall, unpack, type, ARGV[3]
+local n, at, reply = tonumber(argv[4]), 5, {'OK'}
 if n == 0 and redis.call('EXISTS', SHARD) == 0 then return refuse('NOSHARD') end
 for i = 1, n do
-  local first, last = at + 1, at + tonumber(ARGV[at])
+  local last = at + argv[at]
   local id
-  if ARGV[3] == '' then
-    id = redis.pcall('XADD', SHARD, 'NOMKSTREAM', '*', unpack(ARGV, first, last))
+  if maxlen == '' then
+    id = pcall('XADD', SHARD, 'NOMKSTREAM', '*', unpack(argv, at + 1, last))
   else
-    id = redis.pcall('XADD', SHARD, 'NOMKSTREAM', 'MAXLEN', '~', ARGV[3], '*', unpack(ARGV, first, last))
+    id = pcall('XADD', SHARD, 'NOMKSTREAM', 'MAXLEN', '~', maxlen, '*', unpack(argv, at + 1, last))
   end
-  if not id then return refuse('NOSHARD') end -- only the first: nothing else runs meanwhile
-  if type(id) == 'table' then
+  if type(id) ~= 'string' then
+    if not id then return refuse('NOSHARD') end -- only the first: nothing else runs meanwhile
     if i == 1 and string.find(id.err, 'exhausted', 1, true) then return refuse('SEALED') end
     table.insert(reply, 2, id.err)
     reply[1] = 'FAILED'
