@@ -39,8 +39,19 @@ func (s *sim) beforeScript(step stream.Step) {
 	case shardscript.Survey, shardscript.Look:
 	case shardscript.Evidence:
 		s.loses(s.redis.Home(step.Index), 0.01)
+	case shardscript.Seal:
+		s.loses(s.redis.Home(step.Index), 0.1)
 	default:
 		s.loses(s.redis.Home(step.Index), 0.03)
+	}
+}
+
+// beforeAck is called before entries are acknowledged: on a shard that is about to go, an
+// acknowledgement that is lost hurts most.
+func (s *sim) beforeAck(shard, entries int) {
+	st := s.redis.Stored().Stream
+	if entries > 0 && st != nil && st.Active != nil && shard >= st.Active.To.Count {
+		s.loses(s.redis.Home(shard), 0.1)
 	}
 }
 
@@ -61,7 +72,7 @@ func (s *sim) afterScript(step stream.Step, code shardscript.Code) {
 // afterPhase is called when a resharding has entered a phase.
 func (s *sim) afterPhase(r *replica, a *stream.Resharding) {
 	switch a.Phase {
-	case protocol.PhaseSealing, protocol.PhaseOpening, protocol.PhaseDrainingRemoved:
+	case protocol.PhaseSealing, protocol.PhaseDraining, protocol.PhaseOpening, protocol.PhaseDrainingRemoved, protocol.PhaseConverging:
 		if s.nemesis.stalls > 0 && s.chance(0.4) { // nobody drains for a while
 			s.nemesis.stalls--
 			d := s.between(5000, 40_000)

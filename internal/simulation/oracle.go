@@ -22,6 +22,7 @@ type oracle struct {
 
 	failed0  int              // how often the coordinator's node has failed over
 	opened   int64            // highest layout epoch that was committed
+	given    int64            // highest layout epoch that was given out, in the history that Redis has
 	lastDown protocol.Instant // when a node was last down
 	nextLook protocol.Instant
 }
@@ -94,6 +95,12 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 		o.s.log("%s commits %s %s %d→%d (e%d→e%d) in %s %s", r, a.Kind, a.ID, a.From.Count, a.To.Count, a.From.Epoch, a.To.Epoch, a.Phase, a.Error)
 		o.s.afterPhase(r, a)
 	}
+	if a := next.Active; a != nil && (old == nil || old.Active == nil || old.Active.ID != a.ID) {
+		if a.To != a.From && a.Kind != stream.KindAdopt && a.To.Epoch <= o.given {
+			o.fail("I3: %s was given layout epoch %d, and %d had been given out", a.ID, a.To.Epoch, o.given)
+		}
+		o.given = max(o.given, a.To.Epoch)
+	}
 	if old == nil {
 		return
 	}
@@ -116,6 +123,11 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 		switch {
 		case ended.Phase == protocol.PhaseCompleted:
 			o.s.counts.Reshardings++
+			for i := ended.To.Count; i < ended.Old; i++ {
+				if o.s.redis.Shard(i).Stream != nil && !slices.Contains(ended.Skip, i) {
+					o.fail("I13: %s is completed, and shard %d is still there", ended.ID, i)
+				}
+			}
 		default:
 			o.s.counts.RolledBack++
 		}
@@ -248,9 +260,16 @@ func (o *oracle) failover(node int) {
 	}
 	if node == 0 {
 		stored := redis.Stored()
+		if stored.Stream != nil {
+			o.given = stored.Stream.LastEpoch
+		}
 		// A registration that Redis lost was lost with its promise.
 		o.log.registered = slices.DeleteFunc(o.log.registered, func(name string) bool {
-			return stored.Stream == nil || stored.Stream.Groups[name] == nil || !stored.Stream.Groups[name].Ready
+			lost := stored.Stream == nil || stored.Stream.Groups[name] == nil
+			if lost { // its operator applies it again
+				o.s.after(o.s.between(1000, 10_000), "register", func() { o.s.register(name) })
+			}
+			return lost || !stored.Stream.Groups[name].Ready
 		})
 		for _, name := range slices.Sorted(maps.Keys(stored.Groups)) {
 			o.book(name).restored(stored.Groups[name])

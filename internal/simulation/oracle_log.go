@@ -80,6 +80,9 @@ func (o *oracle) script(r *replica, step stream.Step, rev int64, notAfter protoc
 		o.decided(step, false)
 	}
 	if step.Script == shardscript.Seal && reply.Code == shardscript.OK {
+		if reply.At >= step.Until {
+			o.fail("I11: shard %d was sealed %d ms after the deadline of the pause", step.Index, reply.At-step.Until)
+		}
 		o.log.sealLost[step.Index] = false
 	}
 	if before != nil && sh.Stream == nil {
@@ -256,6 +259,7 @@ func (o *oracle) takeover(p *process, shard int, owner redismodel.Owner) redismo
 
 // checkAck is D4 and D5 for a process.
 func (o *oracle) checkAck(p *process, shard int, owner redismodel.Owner, ids []redismodel.ID) redismodel.ClientReply {
+	o.s.beforeAck(shard, len(ids))
 	before := o.s.redis.Pending(shard, p.group)
 	reply := o.s.redis.CheckAck(shard, p.group, owner, ids)
 	if len(ids) > 0 || reply.Code != shardscript.OK {

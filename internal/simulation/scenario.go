@@ -86,14 +86,14 @@ func newScenario(rng *rand.Rand) scenario {
 	if maybe(0.3) {
 		sc.skew = 3000
 	}
-	sc.lostConfirmations, sc.betrayal = 0.1, 0.2*float64(rng.IntN(2))
+	sc.lostConfirmations, sc.betrayal = 0.1, 0.5*float64(rng.IntN(2))
 	switch sc.kind {
 	case membershipOnly:
 		sc.members = pick(2, 4)
 		sc.reference = pick(0, 1)
 		sc.kills, sc.processFreezes, sc.leaves, sc.cuts = pick(0, 3), pick(0, 2), pick(0, 4), pick(0, 2)
 		sc.duplicates = maybe(0.25)
-		sc.failovers, sc.clockSteps = pick(0, 2), pick(0, 2)/2
+		sc.failovers, sc.clockSteps = pick(0, 2), pick(0, 1)
 		sc.replicaFreezes, sc.crashes = pick(0, 2), pick(0, 1)
 		sc.slowHandlers = 0.1
 	case reshardingOnly:
@@ -103,7 +103,7 @@ func newScenario(rng *rand.Rand) scenario {
 		sc.replicaFreezes, sc.crashes, sc.failovers = pick(0, 3), pick(0, 1), pick(0, 2)
 		sc.blackout, sc.operator, sc.lateGroup = maybe(0.2), maybe(0.2), maybe(0.2)
 		sc.online, sc.rollbacks = 0.3, 0.3
-		sc.stalls = pick(0, 3) / 2
+		sc.stalls = pick(0, 2)
 		sc.plainProducers = pick(0, 4) / 4
 		sc.freeze *= 3
 	case ownershipOnly:

@@ -82,7 +82,7 @@ func (r *Redis) Resolve(id string, until protocol.Instant, epoch int64) ClientRe
 	if c == nil || !c.HasEpoch {
 		return r.reply(s, shardscript.Unfenced)
 	}
-	c.By = id + "/" + string(shardscript.Resolve)
+	c.By = by(id, shardscript.Resolve)
 	now := r.TimeOf(0)
 	if c.Gate != "" && c.Gate != id {
 		return r.reply(s, shardscript.Wait)
@@ -115,7 +115,7 @@ func (r *Redis) Bring(index int, epoch int64, count int, id string) ClientReply 
 	case c.Until != 0 && (c.Gate != id || now < c.Until):
 		return r.reply(s, shardscript.Nothing)
 	}
-	c.By = id + "/" + string(shardscript.Bring)
+	c.By = by(id, shardscript.Bring)
 	c.Epoch, c.Count = epoch, count
 	if c.Until != 0 {
 		c.Gate, c.Until = "", 0

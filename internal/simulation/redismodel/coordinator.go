@@ -69,7 +69,15 @@ func (x *script) run() shardscript.Code {
 	panic(fmt.Sprintf("redismodel: no coordinator script %q", x.step.Script))
 }
 
-func (x *script) name() string { return x.step.ID + "/" + string(x.step.Script) }
+func (x *script) name() string { return by(x.step.ID, x.step.Script) }
+
+// by is the text that tells people who wrote last.
+func by(id string, script shardscript.Name) string {
+	if id == "" {
+		id = "-"
+	}
+	return id + "/" + string(script)
+}
 
 // stamp writes rev and by, a repeat too.
 func (x *script) stamp() *Control {
@@ -258,6 +266,7 @@ func (x *script) decide() shardscript.Code {
 		if code := x.verdict(); code != shardscript.Drained {
 			return code
 		}
+		x.evidence = nil // shown only where it is the reason
 	}
 	x.stamp()
 	c.Epoch, c.Count = x.step.ToEpoch, x.step.ToCount
