@@ -12,8 +12,7 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/internal/shard"
 )
 
-// senders is how many pipelines are under way at once. A pipeline carries the batches of all
-// shards that were ready when it began.
+// senders is how many pipelines are under way at once.
 const senders = 4
 
 // Producer appends to one stream. It is safe for concurrent use.

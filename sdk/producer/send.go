@@ -13,7 +13,7 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 )
 
-// send sends what is ready, all of it in one pipeline, until the producer stops.
+// send sends what is ready until the producer stops.
 func (p *Producer) send() {
 	for {
 		select {
@@ -21,14 +21,29 @@ func (p *Producer) send() {
 		case <-p.work.Done():
 			return
 		}
-		p.mu.Lock()
-		batches := p.ready
-		p.ready = nil
-		p.mu.Unlock()
-		if len(batches) > 0 {
+		if batches := p.nextPipeline(); len(batches) > 0 {
 			p.sendBatches(batches)
 		}
 	}
+}
+
+// nextPipeline takes batches that are ready: small ones together, which saves round trips, full
+// ones apart, so that one is made while another is executed.
+func (p *Producer) nextPipeline() []*appendflow.Batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries, n := 0, 0
+	for n < len(p.ready) && entries < p.cfg.MaxBatch {
+		entries += len(p.ready[n].Entries)
+		n++
+	}
+	batches := p.ready[:n:n]
+	if p.ready = p.ready[n:]; len(p.ready) > 0 {
+		notify(p.toSend) // the next sender's
+	} else {
+		p.ready = nil
+	}
+	return batches
 }
 
 // sendBatches runs under a context of its own: an append that is under way is not cut off.
@@ -39,6 +54,7 @@ func (p *Producer) sendBatches(batches []*appendflow.Batch) {
 	var calls []*shard.Call
 	for _, b := range batches {
 		if b.Plain {
+			bare.Grow(len(b.Entries))
 			for _, e := range b.Entries {
 				bare.Add(ctx, p.shards.Key(b.Shard), p.cfg.MaxLen, entryOf(e).fields)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -100,7 +101,16 @@ func parse(c *Call) (shardscript.Reply, error) {
 }
 
 // BareAppends are XADD NOMKSTREAM commands in one pipeline, none of which is repeated.
-type BareAppends struct{ cmds []once }
+type BareAppends struct{ cmds []onceString }
+
+// onceString is a command with a short answer that go-redis does not repeat by itself.
+type onceString struct{ redis.StringCmd }
+
+// NoRetry is asked by go-redis.
+func (*onceString) NoRetry() bool { return true }
+
+// Grow makes room for n commands.
+func (b *BareAppends) Grow(n int) { b.cmds = slices.Grow(b.cmds, n) }
 
 // Add queues one; maxLen 0 does not trim.
 func (b *BareAppends) Add(ctx context.Context, key string, maxLen int64, fields []any) {
@@ -110,17 +120,17 @@ func (b *BareAppends) Add(ctx context.Context, key string, maxLen int64, fields 
 		args = append(args, "maxlen", "~", strconv.FormatInt(maxLen, 10))
 	}
 	args = append(append(args, "*"), fields...)
-	b.cmds = append(b.cmds, once{redis.NewCmd(ctx, args...)})
+	b.cmds = append(b.cmds, onceString{*redis.NewStringCmd(ctx, args...)})
 }
 
 // Result of the i-th: its id; redis.Nil when the key does not exist.
-func (b *BareAppends) Result(i int) (string, error) { return b.cmds[i].Text() }
+func (b *BareAppends) Result(i int) (string, error) { return b.cmds[i].Result() }
 
 // RunBare sends them.
 func (s *Shards) RunBare(ctx context.Context, b *BareAppends) {
 	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // every command keeps its error
-		for _, c := range b.cmds {
-			_ = p.Process(ctx, c)
+		for i := range b.cmds {
+			_ = p.Process(ctx, &b.cmds[i])
 		}
 		return nil
 	})
