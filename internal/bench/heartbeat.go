@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"reflect"
 	"time"
 
@@ -71,9 +72,10 @@ func (b *bench) settle(ctx context.Context, prefix, group string, n int) ([]prot
 			Incarnation: fmt.Sprintf("%032x", i+1),
 		}
 	}
+	begin := time.Now()
 	for round := range 60 {
 		calls, callCtx := errgroup.WithContext(ctx)
-		calls.SetLimit(64)
+		calls.SetLimit(256)
 		changed := make([]bool, n)
 		for i := range members {
 			calls.Go(func() error {
@@ -98,6 +100,9 @@ func (b *bench) settle(ctx context.Context, prefix, group string, n int) ([]prot
 		}
 		if err := calls.Wait(); err != nil {
 			return nil, err
+		}
+		if round == 0 {
+			fmt.Fprintf(os.Stderr, "  %d joins in %s\n", n, time.Since(begin).Round(time.Millisecond))
 		}
 		if round > 0 && !anyTrue(changed) {
 			return members, nil

@@ -48,9 +48,9 @@ func (b *bench) waiting(ctx context.Context, n int) ([]result, error) {
 	if err := w.makeStream(ctx, prefix, 1000, group); err != nil {
 		return nil, err
 	}
-	// On a busy machine the joins of so many take longer than the usual lease.
+	// On a busy machine the joins of so many take longer than the usual lease and rebalance timeout.
 	if _, err := own.PutGroup(ctx, prefix, group, protocol.PutGroupRequest{
-		GroupSpec: protocol.GroupSpec{MemberLeaseMs: 120_000, HeartbeatIntervalMs: 3000}, RequestedBy: "bench",
+		GroupSpec: protocol.GroupSpec{MemberLeaseMs: 120_000, HeartbeatIntervalMs: 3000, RebalanceTimeoutMs: 600_000}, RequestedBy: "bench",
 	}, noCall); err != nil {
 		return nil, err
 	}
