@@ -83,7 +83,7 @@ func (p *passRunner) stage(pass stream.Pass, i int, revision int64, checked prot
 		var reply stream.Reply
 		confirmed := true
 		sent, notAfter := p.inNodeTime(step, checked)
-		r.call(string(step.Script)+" "+itoa(step.Index), step.Index, stepTimeout, func() {
+		r.call(string(step.Script)+" "+num(int64(step.Index)), step.Index, stepTimeout, func() {
 			reply = r.s.oracle.script(r, sent, revision, notAfter)
 			if pass.Confirm {
 				confirmed = r.s.confirm(step.Index)
@@ -232,11 +232,4 @@ func (p *passRunner) behind(ahead stream.Control, current func()) {
 func (p *passRunner) reload(then func(ok bool)) {
 	r := p.r
 	r.enqueue(&command{what: "reload", apply: func(t *aggregate.Turn) { t.Stream() }, done: then})
-}
-
-func itoa(i int) string {
-	if i < 0 || i > 9 {
-		return "?"
-	}
-	return string(rune('0' + i))
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/internal/appendflow"
 	"github.com/redisstream/terraform-provider-redisstream/internal/simulation/redismodel"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
-	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 	"github.com/redisstream/terraform-provider-redisstream/server/aggregate"
 	"github.com/redisstream/terraform-provider-redisstream/server/stream"
 )
@@ -132,7 +131,7 @@ func (p *producer) send(b *appendflow.Batch) {
 	}
 	if b.Plain {
 		fates := make([]appendflow.Fate, len(values))
-		p.ask("XADD "+itoa(b.Shard), b.Shard, func() {
+		p.ask("XADD "+num(int64(b.Shard)), b.Shard, func() {
 			for i, v := range values {
 				ok := p.s.oracle.add(p, b.Shard, v)
 				fates[i].Refused = !ok
@@ -148,7 +147,7 @@ func (p *producer) send(b *appendflow.Batch) {
 		return
 	}
 	var reply redismodel.ClientReply
-	p.ask("APPEND "+itoa(b.Shard), b.Shard, func() {
+	p.ask("APPEND "+num(int64(b.Shard)), b.Shard, func() {
 		reply = p.s.oracle.append(p, b.Shard, b.Layout, values)
 	}, func() {
 		p.step(appendflow.Replied{Batch: b, Reply: appendflow.Reply{
@@ -233,7 +232,7 @@ func (p *producer) resolve(a appendflow.Resolve) {
 }
 
 func (p *producer) bring(a appendflow.Bring) {
-	p.ask("BRING "+itoa(a.Shard), a.Shard, func() {
+	p.ask("BRING "+num(int64(a.Shard)), a.Shard, func() {
 		reply := p.s.redis.Bring(a.Shard, a.Layout.Epoch, a.Layout.Count, a.Gate)
 		p.s.log("%s BRING %d %+v: %s", p.name, a.Shard, a.Layout, reply.Code)
 	}, func() {
@@ -244,5 +243,3 @@ func (p *producer) bring(a appendflow.Bring) {
 }
 
 var errNoReply = fmt.Errorf("no reply")
-
-var _ = shardscript.OK

@@ -133,7 +133,7 @@ func (rd *reader) call(what string, then func(), ops ...func()) {
 // takeover is D3; got is what was read before it.
 func (rd *reader) takeover(got []redismodel.Entry) {
 	var reply redismodel.ClientReply
-	rd.call("TAKEOVER "+itoa(rd.shard), func() {
+	rd.call("TAKEOVER "+num(int64(rd.shard)), func() {
 		switch reply.Code {
 		case shardscript.OK:
 			rd.taken = true
@@ -151,7 +151,7 @@ func (rd *reader) takeover(got []redismodel.Entry) {
 // makeGroup makes the group again that Redis has lost.
 func (rd *reader) makeGroup() {
 	rd.taken = false
-	rd.call("MKGROUP "+itoa(rd.shard), func() { rd.next(10) }, func() {
+	rd.call("MKGROUP "+num(int64(rd.shard)), func() { rd.next(10) }, func() {
 		reply := rd.s.redis.MakeGroup(rd.shard, rd.p.group, rd.owner)
 		rd.s.log("%s MKGROUP %d: %s", rd.p.name, rd.shard, reply.Code)
 	})
@@ -178,7 +178,7 @@ func (rd *reader) read() {
 	var got []redismodel.Entry
 	var reply redismodel.ClientReply
 	acks := rd.takeAcks()
-	rd.call("read "+itoa(rd.shard), func() { rd.checked(reply, got, acks) }, func() {
+	rd.call("read "+num(int64(rd.shard)), func() { rd.checked(reply, got, acks) }, func() {
 		got = rd.s.redis.ReadGroup(rd.shard, rd.p.group, protocol.ConsumerName(rd.p.member, rd.epoch), readCount)
 	}, func() {
 		reply = rd.s.oracle.checkAck(rd.p, rd.shard, rd.owner, acks)
@@ -189,7 +189,7 @@ func (rd *reader) read() {
 func (rd *reader) acknowledge() {
 	var reply redismodel.ClientReply
 	acks := rd.takeAcks()
-	rd.call("ack "+itoa(rd.shard), func() { rd.checked(reply, nil, acks) }, func() {
+	rd.call("ack "+num(int64(rd.shard)), func() { rd.checked(reply, nil, acks) }, func() {
 		reply = rd.s.oracle.checkAck(rd.p, rd.shard, rd.owner, acks)
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 2000, "how many seeds TestSimulation runs")
+	seeds = flag.Int("seeds", defaultSeeds, "how many seeds TestSimulation runs")
 	seed  = flag.Uint64("seed", 0, "run this seed alone")
 	show  = flag.Bool("show", false, "print the whole trace of -seed")
 )
