@@ -45,7 +45,7 @@ func ConsumerName(memberID string, ownershipEpoch int64) string {
 
 // CheckName validates a stream prefix, consumer group, member id or producer id that stands
 // in a path or body as field: 1 to MaxNameBytes bytes of UTF-8 without white space, control
-// characters, braces or slashes.
+// characters, braces or slashes, and no dot segment of a path.
 func CheckName(field, value string) *Error {
 	bad := func(rule string) *Error {
 		return Invalid(field, fmt.Sprintf("%q %s", clip(value), rule))
@@ -57,6 +57,8 @@ func CheckName(field, value string) *Error {
 		return Invalid(field, fmt.Sprintf("is %d bytes long; at most %d are allowed", len(value), MaxNameBytes))
 	case !utf8.ValidString(value):
 		return bad("is not valid UTF-8")
+	case value == "." || value == "..":
+		return bad("must not be a dot segment: proxies would take it out of the path")
 	}
 	for _, r := range value {
 		switch {
