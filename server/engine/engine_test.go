@@ -180,3 +180,14 @@ func TestStreamLifecycle(t *testing.T) {
 		put(t, e.Engine, prefix, spec(2)) // the name can be used again, tombstones or not
 	})
 }
+
+// A cursor that no listing returned is the caller's mistake, not a Redis that is away.
+func TestAuditCursorIsChecked(t *testing.T) {
+	t.Parallel()
+	e := startReplica(t, redistest.Shared(t).Client(t), redistest.KeyPrefix(t), "a")
+	_, err := e.AuditEvents(t.Context(), redisstore.AuditQuery{Cursor: "nonsense"})
+	var refused *protocol.Error
+	if !errors.As(err, &refused) || refused.Code != protocol.CodeInvalidRequest {
+		t.Errorf("got %v", err)
+	}
+}

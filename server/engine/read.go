@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -247,6 +248,9 @@ func (e *Engine) Resharding(ctx context.Context, prefix, id string, seen protoco
 // AuditEvents lists audit events, newest first.
 func (e *Engine) AuditEvents(ctx context.Context, q redisstore.AuditQuery) (protocol.AuditList, error) {
 	list, err := e.cfg.Store.AuditEvents(ctx, q)
+	if refused, ok := errors.AsType[*protocol.Error](err); ok {
+		return list, refused
+	}
 	if err != nil {
 		e.log.Warn("reading the audit log", zap.Error(err))
 		return list, protocol.NewError(protocol.CodeRedisUnavailable, "the audit log cannot be read: redis cannot be reached")

@@ -130,8 +130,8 @@ func ifMatch(header http.Header) (int64, error) {
 func etag(generation int64) string { return `"` + strconv.FormatInt(generation, 10) + `"` }
 
 // auditRefused records a mutation that was not committed. The entry goes to the log of its
-// stream; to the common one where a caller without rights could otherwise make keys for any
-// name, or where there is no such name.
+// stream, or to the common one when there is none, or none can be seen to be: a refused request
+// leaves no keys of its own, whatever names callers make up.
 func (h *Handler) auditRefused(c *call, refused *protocol.Error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), auditDeadline)
 	defer cancel()
@@ -151,7 +151,11 @@ func (h *Handler) auditRefused(c *call, refused *protocol.Error) {
 	default:
 		ev.Outcome = outcomeFailed
 	}
-	if trusted := c.principal != nil && c.route.need.allows(c.principal.roles); !trusted && log != "" {
+	switch {
+	case log == "":
+	case ev.Outcome == outcomeError: // what has just failed is not asked again
+		log = ""
+	default:
 		if _, err := h.engine.Stream(ctx, log); err != nil {
 			log = ""
 		}

@@ -51,8 +51,8 @@ func mustJSON(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// Refused requests are recorded once each; in the stream's log only where the caller may change
-// it, or the stream exists.
+// Refused requests are recorded once each; in the stream's log only where the stream exists, so
+// that callers cannot make keys for any name.
 func TestRefusedRequestsAreAuditedOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -66,7 +66,7 @@ func TestRefusedRequestsAreAuditedOnce(t *testing.T) {
 		{"unauthenticated, no stream", "PUT", "/streams/orders", `{"shardCount":4}`, []option{noAuth}, true, 401, outcomeUnauthorized, ""},
 		{"forbidden", "PUT", "/streams/orders", `{"shardCount":4}`, []option{as("reader")}, false, 403, outcomeForbidden, "orders"},
 		{"forbidden, no stream", "PUT", "/streams/orders", `{"shardCount":4}`, []option{as("reader")}, true, 403, outcomeForbidden, ""},
-		{"not found", "PUT", "/streams/orders", `{"shardCount":4}`, nil, true, 404, outcomeFailed, "orders"},
+		{"not found", "PUT", "/streams/orders", `{"shardCount":4}`, nil, true, 404, outcomeFailed, ""},
 		{"bad name", "PUT", "/streams/or%20ders", `{"shardCount":4}`, nil, false, 400, outcomeFailed, ""},
 		{"slash", "PUT", "/streams/or%2Fders", `{"shardCount":4}`, nil, false, 400, outcomeFailed, ""},
 		{"unauthenticated with a bad name", "PUT", "/streams/or%20ders", `{"shardCount":4}`, []option{noAuth}, false, 401, outcomeUnauthorized, ""},

@@ -90,7 +90,7 @@ func TestRefusedBodies(t *testing.T) {
 				t.Fatalf("got %d %+v; want field %s and %q", got.Code, e, c.field, c.says)
 			}
 			for _, call := range b.engine.calls {
-				if call.call != "Group" {
+				if call.call != "Group" && call.call != "Stream" { // reads; the second for the audit entry's log
 					t.Errorf("the engine was asked for %s", call.call)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -135,6 +136,39 @@ func TestAudit(t *testing.T) {
 		}
 		if v, err := f.VerifyAudit(f.ctx, ""); err != nil || v.Intact {
 			t.Errorf("a missing end: %+v, %v", v, err)
+		}
+	})
+}
+
+// Who deleted a stream, and who asked for one that never was, is found with and without its name.
+func TestAuditOfStreamsThatAreNot(t *testing.T) {
+	everywhere(t, func(t *testing.T, f *fixture) {
+		f.must(Commit{Stream: &StreamWrite{Next: f.streamState(1)}, Audit: []protocol.AuditEvent{event("put", "SUCCESS", 1)}})
+		f.must(Commit{Stream: &StreamWrite{Expect: f.load().StreamToken, Delete: true}, Audit: []protocol.AuditEvent{event("delete", "SUCCESS", 2)}})
+		late, other := event("delete", "FAILED", 3), event("delete", "FAILED", 4)
+		late.StreamPrefix, other.StreamPrefix = f.prefix, f.prefix+"-other"
+		if err := f.AppendAudit(f.ctx, "", late, other); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			q    AuditQuery
+			want []string
+		}{
+			{AuditQuery{}, []string{"r4", "r3", "r2", "r1"}},
+			{AuditQuery{Action: "delete", Outcome: "SUCCESS"}, []string{"r2"}},
+			{AuditQuery{Prefix: f.prefix}, []string{"r3", "r2", "r1"}},
+			{AuditQuery{Prefix: other.StreamPrefix}, []string{"r4"}},
+		} {
+			var got []string
+			for _, ev := range f.events(tc.q) {
+				got = append(got, ev.RequestID)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%+v: events %v, want %v", tc.q, got, tc.want)
+			}
+		}
+		if logs, err := f.AuditPrefixes(f.ctx); err != nil || !slices.Equal(logs, []string{"", f.prefix}) {
+			t.Errorf("logs %q, %v", logs, err)
 		}
 	})
 }

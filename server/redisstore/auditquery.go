@@ -24,8 +24,9 @@ const (
 	maxAuditScan = 20_000
 )
 
-// AuditQuery selects audit events; zero values select all. Prefix "" reads the log of requests
-// that belong to no stream, merged with those of all streams.
+// AuditQuery selects audit events; zero values select all. With a Prefix the log of that stream is
+// read, merged with what the log of requests that belong to no stream has of that name: refusals
+// while there was no such stream. Without one all logs are read, those of deleted streams too.
 type AuditQuery struct {
 	Prefix, Group, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
 	From, To                                                                        time.Time
@@ -67,13 +68,11 @@ func (s *Store) auditEvents(ctx context.Context, q AuditQuery) (protocol.AuditLi
 	if err != nil {
 		return protocol.AuditList{}, err
 	}
-	prefixes := []string{q.Prefix}
+	prefixes := []string{"", q.Prefix}
 	if q.Prefix == "" {
-		all, err := s.Streams(ctx)
-		if err != nil {
+		if prefixes, err = s.AuditPrefixes(ctx); err != nil {
 			return protocol.AuditList{}, err
 		}
-		prefixes = append(prefixes, all...)
 	}
 	logs := make([]*auditLog, 0, len(prefixes))
 	for _, prefix := range prefixes {
@@ -108,7 +107,8 @@ func (s *Store) auditEvents(ctx context.Context, q AuditQuery) (protocol.AuditLi
 			return protocol.AuditList{}, err
 		}
 		after = auditCursor{id: id, prefix: newest.prefix}
-		if q.matches(&ev) {
+		ofAnother := newest.prefix == "" && q.Prefix != "" && ev.StreamPrefix != q.Prefix
+		if !ofAnother && q.matches(&ev) {
 			list.Events = append(list.Events, ev)
 		}
 		if len(list.Events) == q.Limit {
@@ -286,8 +286,18 @@ func (s *Store) VerifyAudit(ctx context.Context, prefix string) (AuditVerificati
 	}
 }
 
-// AuditPrefixes lists the logs that there are: "" and every stream of the index.
+// AuditPrefixes lists the logs that there are, sorted: "", every stream of the index, and every
+// stream that was deleted.
 func (s *Store) AuditPrefixes(ctx context.Context) ([]string, error) {
 	all, err := s.Streams(ctx)
-	return slices.Insert(all, 0, ""), err
+	if err != nil {
+		return nil, err
+	}
+	former, err := s.cfg.Client.SMembers(ctx, s.keys.formerIndex()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("index of former streams: %w", err)
+	}
+	all = append(append(all, former...), "")
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }

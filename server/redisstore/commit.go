@@ -70,6 +70,12 @@ func (s *Store) commit(ctx context.Context, c Commit) (CommitResult, error) {
 			return CommitResult{}, fmt.Errorf("index: %w", err)
 		}
 	}
+	if c.Stream != nil && c.Stream.Delete {
+		// Before the deletion, so that who deleted it can be found whatever happens in between.
+		if err := s.cfg.Client.SAdd(ctx, s.keys.formerIndex(), c.Prefix).Err(); err != nil {
+			return CommitResult{}, fmt.Errorf("index of former streams: %w", err)
+		}
+	}
 	var res CommitResult
 	err = s.chain(c.Prefix, c.Audit, func(links chain) (string, error) {
 		args := append(slices.Clip(call.args), links.args(s.auditLimit())...)

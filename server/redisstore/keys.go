@@ -48,3 +48,6 @@ func (k keyspace) auditHead(prefix string) string {
 // index lists the stream prefixes. It is in a slot of its own and rebuildable; a stale entry is
 // tolerated by its readers.
 func (k keyspace) index() string { return string(k) + ":streams" }
+
+// formerIndex lists the prefixes of streams that were deleted: their audit logs are kept.
+func (k keyspace) formerIndex() string { return string(k) + ":former-streams" }
