@@ -105,8 +105,7 @@ func (b *bench) consumeAll(ctx context.Context, prefix string, entries int) (flo
 		return 0, fmt.Errorf("the consumer ended: %w", err)
 	case <-time.After(time.Minute):
 		stop()
-		<-ended
-		return 0, fmt.Errorf("handled %d of %d in a minute", handled.Load(), entries)
+		return 0, errors.Join(fmt.Errorf("handled %d of %d in a minute", handled.Load(), entries), <-ended)
 	}
 	stop()
 	if err := <-ended; err != nil {
@@ -162,7 +161,7 @@ func (b *bench) handover(ctx context.Context) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer incumbent.stop()
+	defer func() { _ = incumbent.stop() }() // what was measured stands
 	if err := incumbent.owns(ctx, consumeShards); err != nil {
 		return nil, err
 	}

@@ -117,12 +117,12 @@ func run(ctx context.Context, s settings) (good bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer consumers.stop()
+	defer func() { _ = consumers.stop() }() // its error is that of the call below
 	producers, err := startProducers(ctx, world, s, book)
 	if err != nil {
 		return false, err
 	}
-	defer producers.stop()
+	defer func() { _ = producers.stop() }()
 	show.line("%d producers append %d entries/s to %d keys; %d consumers share the shards", s.producers, s.rate, s.keys, s.consumers)
 	status := startStatus(ctx, show, book)
 	defer status.stop()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,8 +67,7 @@ func (s *screen) watch(ctx context.Context, c *client.Client, prefix string) {
 		if err != nil {
 			continue // not created yet, or the demo is stopping: the next tick tells
 		}
-		for i := len(list.Reshardings) - 1; i >= 0; i-- {
-			r := list.Reshardings[i]
+		for _, r := range slices.Backward(list.Reshardings) {
 			if closed[r.ReshardingID] {
 				continue
 			}
