@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/consumer"
 )
 
@@ -24,7 +25,7 @@ type consumers struct {
 	failed error // of a consumer that ended by itself
 }
 
-func startConsumers(ctx context.Context, w *world, s settings, book *ledger) (*consumers, error) {
+func startConsumers(ctx context.Context, w *world, s settings, book *ledger.Ledger) (*consumers, error) {
 	c := &consumers{}
 	ctx, c.cancel = context.WithCancel(ctx)
 	for i := range s.consumers {
@@ -53,7 +54,7 @@ func startConsumers(ctx context.Context, w *world, s settings, book *ledger) (*c
 	return c, nil
 }
 
-func handle(book *ledger, d consumer.Delivery) error {
+func handle(book *ledger.Ledger, d consumer.Delivery) error {
 	key, err := strconv.Atoi(d.Text(fieldKey))
 	if err != nil {
 		return fmt.Errorf("entry %s of %s: %w", d.ID, d.Stream, err)
@@ -62,7 +63,7 @@ func handle(book *ledger, d consumer.Delivery) error {
 	if err != nil {
 		return fmt.Errorf("entry %s of %s: %w", d.ID, d.Stream, err)
 	}
-	if !book.handle(key, number) {
+	if !book.Handle(key, number) {
 		return fmt.Errorf("entry %s of %s was never published", d.ID, d.Stream)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/internal/tools/child"
 	"github.com/redisstream/terraform-provider-redisstream/internal/tools/toolchain"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
@@ -92,7 +93,7 @@ func run(ctx context.Context, s settings) (good bool, err error) {
 		return false, err
 	}
 
-	book := newLedger(s.keys)
+	book := ledger.New(s.keys)
 	var changes []change
 
 	// The stream has to be there before anybody can use it.
@@ -132,7 +133,7 @@ func run(ctx context.Context, s settings) (good bool, err error) {
 			return false, err
 		}
 		producers.resetGap()
-		end := book.change(fmt.Sprintf("→ %d", next.shards), next.strict())
+		end := book.Change(fmt.Sprintf("→ %d", next.shards), next.strict())
 		c, err := world.change(ctx, show, next)
 		end()
 		if err != nil {
@@ -171,21 +172,21 @@ func run(ctx context.Context, s settings) (good bool, err error) {
 	stopWatching()
 	<-watched
 	show.say("")
-	return report(os.Stdout, changes, events.Events, book.count(), producers.numbers(trafficEnd)), nil
+	return report(os.Stdout, changes, events.Events, book.Count(), producers.numbers(trafficEnd)), nil
 }
 
 // caughtUp waits until no published entry is unhandled, for as long as the number shrinks.
-func caughtUp(ctx context.Context, book *ledger) error {
+func caughtUp(ctx context.Context, book *ledger.Ledger) error {
 	least, since := -1, time.Now()
 	for {
-		t := book.count()
+		t := book.Count()
 		switch {
-		case t.lost == 0:
+		case t.Lost == 0:
 			return nil
-		case least < 0 || t.lost < least:
-			least, since = t.lost, time.Now()
+		case least < 0 || t.Lost < least:
+			least, since = t.Lost, time.Now()
 		case time.Since(since) > 20*time.Second:
-			return fmt.Errorf("%d entries were not handled for 20 s", t.lost)
+			return fmt.Errorf("%d entries were not handled for 20 s", t.Lost)
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return err

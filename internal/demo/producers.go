@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/producer"
 )
@@ -40,7 +41,7 @@ type producers struct {
 	measuring bool
 }
 
-func startProducers(ctx context.Context, w *world, s settings, book *ledger) (*producers, error) {
+func startProducers(ctx context.Context, w *world, s settings, book *ledger.Ledger) (*producers, error) {
 	p := &producers{redis: w.redis.Client(), begin: time.Now()}
 	paceCtx, cancel := context.WithCancel(ctx)
 	p.cancel = cancel
@@ -64,7 +65,7 @@ func startProducers(ctx context.Context, w *world, s settings, book *ledger) (*p
 
 // pace appends every producer's share of the rate to its keys in turns. After a pause it makes
 // up for at most a second.
-func (p *producers) pace(ctx context.Context, one *producer.Producer, index int, s settings, book *ledger) {
+func (p *producers) pace(ctx context.Context, one *producer.Producer, index int, s settings, book *ledger.Ledger) {
 	const step = 5 * time.Millisecond
 	perStep := float64(s.rate) / float64(s.producers) * step.Seconds()
 	tick := time.NewTicker(step)
@@ -80,12 +81,12 @@ func (p *producers) pace(ctx context.Context, one *producer.Producer, index int,
 		owed = min(owed+perStep*float64(now.Sub(last))/float64(step), float64(s.rate)/float64(s.producers))
 		last = now
 		for ; owed >= 1; owed-- {
-			number := book.publish(key)
+			number := book.Publish(key)
 			k := key
 			err := one.AppendAsync(ctx, "key-"+strconv.Itoa(k), producer.Fields{fieldKey, strconv.Itoa(k), fieldNumber, strconv.Itoa(number)},
 				func(_ producer.Result, err error) {
 					if err == nil {
-						book.landed(k, number)
+						book.Landed(k, number)
 					}
 					p.note(err)
 				})

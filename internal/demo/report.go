@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
@@ -27,8 +28,8 @@ type throughput struct {
 }
 
 // report prints the tables and gives back whether the promises were kept.
-func report(w io.Writer, changes []change, events []protocol.AuditEvent, t tally, p throughput) bool {
-	good := t.lost == 0 && t.strict == 0 && p.failed == 0 && t.published > 0
+func report(w io.Writer, changes []change, events []protocol.AuditEvent, t ledger.Tally, p throughput) bool {
+	good := t.Lost == 0 && t.Strict == 0 && p.failed == 0 && t.Published > 0
 
 	section := func(title string) *tabwriter.Writer {
 		fmt.Fprintf(w, "\n%s\n", title)
@@ -48,26 +49,26 @@ func report(w io.Writer, changes []change, events []protocol.AuditEvent, t tally
 	table.Flush()
 
 	table = section("Entries")
-	fmt.Fprintf(table, "  published\t%d\t%.0f/s\n", t.published, p.rate)
-	fmt.Fprintf(table, "  handled\t%d\t\n", t.handled)
-	fmt.Fprintf(table, "  lost\t%d\tmust be 0\n", t.lost)
-	fmt.Fprintf(table, "  duplicates\t%d\tat-least-once: allowed\n", t.duplicates)
-	fmt.Fprintf(table, "  out of order, quiesced\t%d\tmust be 0\n", t.strict)
-	fmt.Fprintf(table, "  out of order, online\t%d\tallowed across an online change\n", t.online)
-	if t.unknown > 0 || p.failed > 0 {
-		fmt.Fprintf(table, "  appends without an answer\t%d\t\n", t.unknown)
+	fmt.Fprintf(table, "  published\t%d\t%.0f/s\n", t.Published, p.rate)
+	fmt.Fprintf(table, "  handled\t%d\t\n", t.Handled)
+	fmt.Fprintf(table, "  lost\t%d\tmust be 0\n", t.Lost)
+	fmt.Fprintf(table, "  duplicates\t%d\tat-least-once: allowed\n", t.Duplicates)
+	fmt.Fprintf(table, "  out of order, quiesced\t%d\tmust be 0\n", t.Strict)
+	fmt.Fprintf(table, "  out of order, online\t%d\tallowed across an online change\n", t.Online)
+	if t.Unknown > 0 || p.failed > 0 {
+		fmt.Fprintf(table, "  appends without an answer\t%d\t\n", t.Unknown)
 		fmt.Fprintf(table, "  appends that failed\t%d\tmust be 0\n", p.failed)
 	}
 	table.Flush()
 	if p.example != nil {
 		fmt.Fprintf(w, "  for example: %v\n", p.example)
 	}
-	for i, f := range t.examples {
+	for i, f := range t.Examples {
 		if i == 5 {
-			fmt.Fprintf(w, "  … and %d more\n", len(t.examples)-i)
+			fmt.Fprintf(w, "  … and %d more\n", len(t.Examples)-i)
 			break
 		}
-		fmt.Fprintf(w, "  key %d: entry %d was handled after entry %d (appended %s and %s into the run)\n", f.key, f.late, f.early, short(f.from), short(f.to))
+		fmt.Fprintf(w, "  key %d: entry %d was handled after entry %d (appended %s and %s into the run)\n", f.Key, f.Late, f.Early, short(f.From), short(f.To))
 	}
 
 	table = section("Audit")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 )
 
 // status shows every second how much is published and handled.
@@ -12,23 +14,23 @@ type status struct {
 	done   sync.WaitGroup
 }
 
-func startStatus(ctx context.Context, show *screen, book *ledger) *status {
+func startStatus(ctx context.Context, show *screen, book *ledger.Ledger) *status {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &status{cancel: cancel}
 	s.done.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		before, n := book.count(), 0
+		before, n := book.Count(), 0
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
-			t := book.count()
+			t := book.Count()
 			n++
 			text, args := "published %d (%d/s)   handled %d (%d/s)   duplicates %d   out of order %d", []any{
-				t.published, t.published - before.published, t.handled, t.handled - before.handled, t.duplicates, t.strict + t.online}
+				t.Published, t.Published - before.published, t.Handled, t.Handled - before.handled, t.Duplicates, t.Strict + t.Online}
 			if show.tty {
 				show.say(text, args...)
 			} else if n%2 == 0 {
