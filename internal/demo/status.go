@@ -30,7 +30,7 @@ func startStatus(ctx context.Context, show *screen, book *ledger.Ledger) *status
 			t := book.Count()
 			n++
 			text, args := "published %d (%d/s)   handled %d (%d/s)   duplicates %d   out of order %d", []any{
-				t.Published, t.Published - before.published, t.Handled, t.Handled - before.handled, t.Duplicates, t.Strict + t.Online}
+				t.Published, t.Published - before.Published, t.Handled, t.Handled - before.Handled, t.Duplicates, t.Strict + t.Online}
 			if show.tty {
 				show.say(text, args...)
 			} else if n%2 == 0 {
