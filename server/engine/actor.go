@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type actor struct {
 
 	queue   chan *command
 	notices chan string            // nonces of commits; "" means that some may have been missed
+	missed  atomic.Bool            // notices was full: some have been missed
 	passes  chan stream.PassResult // of the one pass that may be running
 
 	cache    *cache
@@ -40,6 +42,8 @@ type actor struct {
 	runner   runner
 	timer    *time.Timer
 	missing  bool // the last load found no stream
+	fresh    bool // the state was loaded since the held commands were last looked at
+	stepped  bool // the clock of Redis has stepped and the leases have not begun anew yet (C5)
 	heldNow  atomic.Int64
 }
 
@@ -49,7 +53,7 @@ type cache struct {
 	streamToken redisstore.Token
 	groupTokens map[string]redisstore.Token
 	identity    string           // of the Redis server that it was read from
-	checkedAt   protocol.Instant // when it was last proven current
+	checkedAt   protocol.Instant // when the stream's revision was last proven current
 	recover     bool             // Redis lost writes: S12 comes before anything else
 }
 
@@ -77,12 +81,13 @@ func newActor(e *Engine, prefix string) *actor {
 	return a
 }
 
-// notice is called by the engine; it never blocks. A full channel loses only detail: what is in
-// it makes the actor reload anyway.
+// notice is called by the engine; it never blocks. What is in a full channel may all be news of
+// this actor's own commits, so that what does not fit is noted.
 func (a *actor) notice(nonce string) {
 	select {
 	case a.notices <- nonce:
 	default:
+		a.missed.Store(true)
 	}
 }
 
@@ -181,7 +186,7 @@ func (a *actor) load() *protocol.Error {
 	switch {
 	case errors.Is(err, redisstore.ErrNotFound):
 		a.e.sawRedis()
-		a.missing = true
+		a.missing, a.fresh = true, true
 		a.cache = &cache{}
 		if u != nil {
 			a.cache.identity, a.cache.checkedAt = u.Identity, u.Time
@@ -196,7 +201,7 @@ func (a *actor) load() *protocol.Error {
 		return protocol.NewError(protocol.CodeRedisUnavailable, "redis cannot be reached: nothing was changed")
 	}
 	a.e.sawRedis()
-	a.missing = false
+	a.missing, a.fresh = false, true
 	a.cache = &cache{
 		unit:        aggregate.Unit{Stream: u.Stream, Groups: u.Groups, Leases: u.Leases},
 		streamToken: u.StreamToken, groupTokens: u.GroupTokens, identity: u.Identity, checkedAt: u.Time,
@@ -240,6 +245,7 @@ func (a *actor) remember() {
 	if a.memory.streamSince != c.unit.Stream.CreatedAt || c.streamToken.Revision >= a.memory.stream.Revision {
 		a.memory.stream, a.memory.streamSince = c.streamToken, c.unit.Stream.CreatedAt
 	}
+	maps.DeleteFunc(a.memory.groups, func(name string, _ seenGroup) bool { return c.unit.Groups[name] == nil })
 	for name, g := range c.unit.Groups {
 		seen := a.memory.groups[name]
 		if seen.since != g.CreatedAt {
@@ -255,12 +261,22 @@ func (a *actor) remember() {
 	}
 }
 
+// accept takes the tokens of the present state for the newest, whatever was read of the history
+// that Redis has lost. The epochs stay: they never fall.
+func (m *memory) accept() {
+	m.stream = redisstore.Token{}
+	for name, seen := range m.groups {
+		seen.token = redisstore.Token{}
+		m.groups[name] = seen
+	}
+}
+
 // drop forgets the cache; the next turn reads the stored state again.
 func (a *actor) drop() { a.cache = nil }
 
 // heard is told of a commit. Those of this actor are no news.
 func (a *actor) heard(nonce string) {
-	if nonce != "" && a.own.has(nonce) {
+	if missed := a.missed.Swap(false); !missed && nonce != "" && a.own.has(nonce) {
 		return
 	}
 	a.drop()
@@ -269,15 +285,11 @@ func (a *actor) heard(nonce string) {
 	}
 }
 
-// reload loads now and decides what the held commands make of it.
+// reload loads now; decideReady looks at what the held commands make of it.
 func (a *actor) reload() {
-	if a.load() != nil {
-		return
-	}
-	if a.cache.recover {
+	if a.load() == nil && a.cache.recover {
 		a.turn(nil)
 	}
-	a.review("")
 }
 
 const maxAttempts = 64 // of one turn; another replica wins each time
@@ -285,12 +297,16 @@ const maxAttempts = 64 // of one turn; another replica wins each time
 // turn applies a batch to the cached state, commits once, and answers. Nobody is answered before
 // the commit (I5); a lost compare-and-set throws all answers away (C7).
 func (a *actor) turn(batch []*command) {
-	batch = slices.DeleteFunc(batch, func(c *command) bool { return c.abandoned.Load() && c.audit == nil })
+	batch = slices.DeleteFunc(batch, func(c *command) bool { return !c.take() })
+	if a.missing {
+		a.drop() // no token proves that there is still no stream: it is looked at again
+	}
 	defer func() {
 		if p := recover(); p != nil { // one stream must not end the others
 			a.log.Error("panic in a turn", zap.Any("panic", p), zap.Stack("stack"))
 			a.e.metrics.panics.Inc()
 			a.drop()
+			a.held = slices.DeleteFunc(a.held, func(c *command) bool { return slices.Contains(batch, c) })
 			a.fail(batch, protocol.NewError(protocol.CodeInternal, "the coordinator hit an error of its own; it has been logged"))
 		}
 	}()
@@ -305,6 +321,15 @@ func (a *actor) turn(batch []*command) {
 				return
 			}
 			continue
+		}
+		if a.stepped {
+			switch a.resetLeases() {
+			case again:
+				continue
+			case failed:
+				a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, "the clock of redis has stepped and the leases could not be set anew yet"))
+				return
+			}
 		}
 		t := aggregate.Begin(a.cache.unit, a.now(), present(batch))
 		for _, c := range batch {
@@ -351,8 +376,10 @@ func (a *actor) answer(batch []*command) {
 	now := time.Now()
 	for _, c := range batch {
 		if c.unchanged != nil && c.deadline.After(now) && c.unchanged(a.unit()) {
-			a.held = append(a.held, c)
-			continue
+			if c.hold() {
+				a.held = append(a.held, c)
+				continue
+			}
 		}
 		if c.inspect != nil {
 			c.inspect(a)
@@ -544,11 +571,13 @@ func (a *actor) tolerance(out aggregate.Outcome) time.Duration {
 // committed takes over what a successful commit stored.
 func (a *actor) committed(out aggregate.Outcome, commit *redisstore.Commit, res redisstore.CommitResult) {
 	c := a.cache
-	c.checkedAt = res.Time
+	if commit.Stream != nil { // a commit of groups alone proves nothing of the stream
+		c.checkedAt = res.Time
+	}
 	if out.StreamDeleted {
 		a.log.Info("stream deleted")
 		a.own.add(commit.Nonce)
-		a.drop()
+		a.cache = &cache{identity: c.identity, checkedAt: c.checkedAt}
 		a.missing = true
 		a.review("")
 		return
@@ -593,14 +622,13 @@ func (a *actor) committed(out aggregate.Outcome, commit *redisstore.Commit, res 
 	}
 	c.unit.Groups, c.groupTokens = groups, tokens
 	a.remember()
-	if out.Writes() {
-		for name, g := range out.Groups {
-			if g.Next != nil {
-				a.review(name)
-			}
-		}
-		if out.Stream != nil {
-			a.review("")
+	if out.Stream != nil {
+		a.review("")
+		return
+	}
+	for name, g := range out.Groups {
+		if g.Next != nil {
+			a.review(name)
 		}
 	}
 }
@@ -646,7 +674,8 @@ func (a *actor) recover() bool {
 	}
 	a.e.metrics.recoveries.Inc()
 	a.log.Warn("redis lost writes or is another server now: no shard is granted for one lease", zap.String("identity", identity))
-	a.cache.recover = false
+	a.cache.recover, a.stepped = false, false
+	a.memory.accept()
 	a.committed(out, commit, res)
 	a.runner.survey()
 	return true
@@ -665,27 +694,44 @@ func (a *actor) clockDisagrees(commit redisstore.Commit) result {
 		a.drop()
 		return failed
 	}
-	expected := before.Add(time.Since(started) / 2)
-	off := max(sample.Sub(expected), expected.Sub(sample))
-	if off <= time.Since(started)+commit.Tolerance {
+	half := time.Since(started) / 2 // the server read its clock in the middle of the trip, give or take that
+	off := sample.Sub(before.Add(half))
+	if off.Abs() <= half+commit.Tolerance {
 		return again
 	}
-	a.log.Warn("the clock of redis has stepped: all leases begin anew", zap.Duration("by", sample.Sub(expected)))
+	a.log.Warn("the clock of redis has stepped: all leases begin anew", zap.Duration("by", off))
 	a.e.metrics.clockSteps.Inc()
-	t := aggregate.Begin(a.cache.unit, sample, nil)
+	a.stepped = true
+	return again
+}
+
+// resetLeases makes all leases begin anew after a step of the clock. The estimate has followed the
+// step by now: until this is stored nothing may be decided by it.
+func (a *actor) resetLeases() result {
+	t := aggregate.Begin(a.cache.unit, a.now(), nil)
 	t.ResetLeases()
 	out := t.Finish()
-	reset := a.commitOf(out, nil, sample)
-	if reset == nil {
-		return again
+	commit := a.commitOf(out, nil, t.Now())
+	if commit == nil { // no groups
+		a.stepped = false
+		return committed
 	}
-	res, err := a.e.cfg.Store.Commit(ctx, *reset)
-	if err != nil {
+	ctx, cancel := a.call()
+	defer cancel()
+	res, err := a.e.cfg.Store.Commit(ctx, *commit)
+	var identity *redisstore.IdentityError
+	switch {
+	case err == nil:
+		a.stepped = false
+		a.committed(out, commit, res)
+		return committed
+	case errors.Is(err, redisstore.ErrConflict), errors.As(err, &identity):
 		a.drop()
 		return again
 	}
-	a.committed(out, reset, res)
-	return again
+	a.log.Warn("setting the leases anew", zap.Error(err))
+	a.drop()
+	return failed
 }
 
 // logPhase makes every change of a resharding's phase one line.

@@ -46,7 +46,7 @@ type PutStreamResult struct {
 }
 
 // API is what package httpapi needs of an Engine; Engine implements it. Errors are
-// *protocol.Error. Calls end when ctx does.
+// *protocol.Error. Calls end when ctx does, but for a commit that is under way.
 type API interface {
 	// Heartbeat never fails: when it cannot be decided the status is RETRY.
 	// memberID is that of the path.

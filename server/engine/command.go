@@ -33,19 +33,52 @@ type command struct {
 	// inspect, when set, looks at the actor after the command was committed.
 	inspect func(a *actor)
 
-	refused   *protocol.Error // of the last apply
-	done      chan *protocol.Error
-	abandoned atomic.Bool // nobody waits any more
+	refused *protocol.Error // of the last apply
+	done    chan *protocol.Error
+
+	state atomic.Int32 // waiting, taken or abandoned
+	left  atomic.Bool  // the caller's context has ended
 }
+
+// A command waits in the queue or among the held, is taken by a turn, or is abandoned by its
+// caller while it waits. What a turn has taken is never abandoned: its outcome is near, and both
+// the caller's variables and the audit log depend on it.
+const (
+	waiting int32 = iota
+	taken
+	abandoned
+)
 
 func newCommand(apply func(t *aggregate.Turn) *protocol.Error) *command {
 	return &command{apply: apply, done: make(chan *protocol.Error, 1)}
 }
 
-// finish answers the command. err is a failure of the turn; else the refusal of apply counts.
+// take claims the command for a turn; false when nobody waits for it any more.
+func (c *command) take() bool { return c.state.CompareAndSwap(waiting, taken) }
+
+// hold puts the command back among those that wait; false when its caller has left meanwhile
+// and waits for the end of the turn.
+func (c *command) hold() bool {
+	c.state.Store(waiting)
+	return !c.left.Load() || !c.take()
+}
+
+// leave gives the command up; false when a turn has it and will finish it.
+func (c *command) leave() bool {
+	c.left.Store(true)
+	return c.state.CompareAndSwap(waiting, abandoned)
+}
+
+func (c *command) abandoned() bool { return c.state.Load() == abandoned }
+
+// finish answers the command; only the first answer counts. err is a failure of the turn; else
+// the refusal of apply counts.
 func (c *command) finish(err *protocol.Error) {
 	if err == nil {
 		err = c.refused
 	}
-	c.done <- err
+	select {
+	case c.done <- err:
+	default:
+	}
 }

@@ -202,7 +202,8 @@ func (e *Engine) retire(a *actor) bool {
 	return true
 }
 
-// do submits c and waits for its end.
+// do submits c and waits for its end. A command that a turn has taken is waited for even when ctx
+// ends: for the time of a commit.
 func (e *Engine) do(ctx context.Context, prefix string, c *command) *protocol.Error {
 	if err := e.submit(prefix, c); err != nil {
 		return err
@@ -211,7 +212,9 @@ func (e *Engine) do(ctx context.Context, prefix string, c *command) *protocol.Er
 	case err := <-c.done:
 		return err
 	case <-ctx.Done():
-		c.abandoned.Store(true)
+		if !c.leave() {
+			return <-c.done
+		}
 		return protocol.NewError(protocol.CodeInternal, "the request ended before it was answered: "+context.Cause(ctx).Error())
 	}
 }

@@ -31,12 +31,17 @@ func (e *Engine) heartbeat(ctx context.Context, prefix, groupName, memberID stri
 		return resp
 	}
 	var resp protocol.HeartbeatResponse
-	c := newCommand(func(t *aggregate.Turn) *protocol.Error {
+	report := observe(req)
+	var c *command
+	c = newCommand(func(t *aggregate.Turn) *protocol.Error {
 		resp = t.Heartbeat(groupName, memberID, req)
+		c.observation = nil // one that was refused says nothing of the member
+		if resp.Status.ExtendsLease() {
+			c.observation = report
+		}
 		return nil
 	})
 	c.group, c.member = groupName, memberID
-	c.observation = observe(req)
 	if req.MaxWaitMs > 0 && req.MemberEpoch > 0 {
 		c.deadline = time.Now().Add(e.longestHold(req))
 		c.unchanged = func(u aggregate.Unit) bool {

@@ -10,7 +10,7 @@ import (
 func (a *actor) review(group string) {
 	u := a.unit()
 	a.held = slices.DeleteFunc(a.held, func(c *command) bool {
-		if c.abandoned.Load() {
+		if c.abandoned() {
 			return true
 		}
 		if group != "" && c.group != group || c.unchanged(u) {
@@ -24,7 +24,7 @@ func (a *actor) review(group string) {
 // expireHolds moves the held commands whose time is up.
 func (a *actor) expireHolds(now time.Time) {
 	a.held = slices.DeleteFunc(a.held, func(c *command) bool {
-		if c.abandoned.Load() {
+		if c.abandoned() {
 			return true
 		}
 		if c.deadline.After(now) {
@@ -46,9 +46,17 @@ func (a *actor) nextHold() (at time.Time) {
 }
 
 // decideReady decides commands that were held as requests of this moment (4.8): what was true
-// when the hold began is never sent.
+// when the hold began is never sent. Whatever was loaded since they were last looked at may
+// concern any of them.
 func (a *actor) decideReady() {
-	for len(a.ready) > 0 {
+	for {
+		if a.fresh && a.cache != nil {
+			a.fresh = false
+			a.review("")
+		}
+		if len(a.ready) == 0 {
+			return
+		}
 		n := min(len(a.ready), maxBatch)
 		batch := slices.Clone(a.ready[:n])
 		a.ready = slices.Delete(a.ready, 0, n)

@@ -24,11 +24,15 @@ func (m Mutation) request() stream.Request {
 
 // mutate runs apply as an audited command. apply sets the status in the event that it is given.
 func (e *Engine) mutate(ctx context.Context, prefix string, m Mutation, apply func(t *aggregate.Turn, ev *protocol.AuditEvent) *protocol.Error) error {
-	ev := m.Audit
-	ev.CoordinatorID = e.cfg.CoordinatorID
-	ev.Outcome = "SUCCESS"
-	ev.Status = http.StatusOK
-	c := newCommand(func(t *aggregate.Turn) *protocol.Error { return apply(t, &ev) })
+	start := m.Audit
+	start.CoordinatorID = e.cfg.CoordinatorID
+	start.Outcome = "SUCCESS"
+	start.Status = http.StatusOK
+	var ev protocol.AuditEvent
+	c := newCommand(func(t *aggregate.Turn) *protocol.Error {
+		ev = start // nothing of an apply that lost the compare-and-set
+		return apply(t, &ev)
+	})
 	c.audit = &ev
 	c.inspect = func(*actor) {
 		if m.Audited != nil && c.refused == nil {
@@ -89,7 +93,12 @@ func (e *Engine) DeleteStream(ctx context.Context, prefix string, force bool, m 
 	if err != nil {
 		return err
 	}
-	return e.await(ctx, prefix, func(u aggregate.Unit) bool { return u.Stream == nil }, func(*aggregate.Turn) *protocol.Error { return nil })
+	return e.await(ctx, prefix, func(u aggregate.Unit) bool { return u.Stream == nil }, func(t *aggregate.Turn) *protocol.Error {
+		if t.Stream() != nil {
+			return protocol.NewError(protocol.CodeRedisUnavailable, fmt.Sprintf("stream %q is marked as deleted, but not all of its shards have answered yet; the coordinator goes on", prefix))
+		}
+		return nil
+	})
 }
 
 // await waits until done holds, for at most readyWait, and then reads with a proven state.

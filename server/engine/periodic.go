@@ -51,7 +51,7 @@ func (a *actor) tick() {
 	for _, name := range a.cache.unit.GroupNames() {
 		if due, ok := a.periodic.groupDue[name]; ok && !due.After(now) {
 			a.tickGroup(name, now)
-			if a.cache == nil {
+			if a.cache == nil || a.cache.unit.Stream == nil { // failed, or deleted by another replica
 				return
 			}
 		}
@@ -160,6 +160,9 @@ func (a *actor) schedule() {
 		}
 	}
 	sooner(a.nextHold())
+	if len(a.ready) > 0 {
+		at = now
+	}
 	if a.cache != nil && a.cache.unit.Stream != nil {
 		sooner(a.periodic.lockDue)
 		if a.periodic.wanted {

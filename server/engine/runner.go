@@ -62,6 +62,7 @@ func (a *actor) startPass() {
 	if now.Before(r.due) {
 		return
 	}
+	r.due = time.Time{} // it has come: with nothing to run it must not fire again and again
 	pass := a.plan(now)
 	if pass.Empty() {
 		return
@@ -133,9 +134,14 @@ func (a *actor) passed(res stream.PassResult) {
 		seen := *r.ahead
 		r.ahead = nil
 		id := newReshardingID()
-		a.log.Warn("redis lost writes: the shards are ahead of the coordinator's state and win", zap.Int64("epoch", seen.Epoch), zap.Int("count", seen.Count))
-		a.e.metrics.recoveries.Inc()
-		apply = func(t *aggregate.Turn) { t.Adopt(seen, id) }
+		apply = func(t *aggregate.Turn) {
+			if s := t.Stream(); s == nil || !stream.Behind(s, a.cache.streamToken.Revision, seen) {
+				return // another replica has followed the shards meanwhile
+			}
+			a.log.Warn("redis lost writes: the shards are ahead of the coordinator's state and win", zap.Int64("epoch", seen.Epoch), zap.Int("count", seen.Count))
+			a.e.metrics.recoveries.Inc()
+			t.Adopt(seen, id)
+		}
 	case stream.PassSurvey:
 		id := newReshardingID()
 		apply = func(t *aggregate.Turn) { t.ApplySurvey(res, id) }
