@@ -137,6 +137,11 @@ func TestResolveAndBring(t *testing.T) {
 				s.t.Fatalf("%+v", r.Control)
 			}
 		},
+		"RESOLVE/released before the deadline": func(s *shards) {
+			c := overdue(s)
+			s.expect(shardscript.OK, shardscript.Release, 0, c.at(7))
+			s.expect(shardscript.InForce, shardscript.Resolve, 0, args{ID: "out", Until: c.until, Epoch: 1}) // nothing to wait for
+		},
 		"RESOLVE/keeps the operator's pause": func(s *shards) {
 			overdue(s)
 			s.expect(shardscript.OK, shardscript.Hold, 0, args{Revision: 7, Hold: never})

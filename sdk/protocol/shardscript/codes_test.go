@@ -79,6 +79,14 @@ func TestCoordinatorCodes(t *testing.T) {
 				s.t.Fatalf("%d entries", n)
 			}
 		},
+		"PROVISION/LEFTOVER beside a tombstone": func(s *shards) {
+			s.create(3)
+			s.expect(shardscript.OK, shardscript.Open, 2, in.after(6))
+			s.expect(shardscript.OK, shardscript.RetireOne, 2, with(in.after(6), func(a *args) { a.Groups = nil }))
+			s.do("XADD", s.key(2), "*", "a", "orphan")
+			back := change{id: "back", from: in.to, to: layout(3, 3), until: never}
+			s.untouched(shardscript.Leftover, shardscript.Provision, 2, back.at(7))
+		},
 		"PROVISION/a group keeps its place": func(s *shards) {
 			s.create(2)
 			a := with(out.at(5), func(a *args) { a.Groups = []string{"g"} })

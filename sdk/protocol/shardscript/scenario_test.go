@@ -404,7 +404,7 @@ func operatorAndResharding(s *shards) {
 }
 
 func idsAndGroups(s *shards) {
-	s.create(4, groups...)
+	s.create(5, groups...)
 	seal := func(i int) {
 		s.t.Helper()
 		s.expect(shardscript.OK, shardscript.Hold, i, shardscript.Arguments{Revision: 5, Hold: never})
@@ -426,27 +426,27 @@ func idsAndGroups(s *shards) {
 	s.do("XDEL", s.key(0), "9000000000000-7")
 	s.do("HDEL", s.control(0), "sealedLastId")
 	open(shardscript.OK, 0)
-	if id := s.expectAppend(shardscript.OK, 0, 1, 4, "x").IDs[0]; !higher(id, "9000000000000-7") {
+	if id := s.expectAppend(shardscript.OK, 0, 1, 5, "x").IDs[0]; !higher(id, "9000000000000-7") {
 		s.t.Fatalf("id %s after one that was deleted", id)
 	}
 
 	// All is trimmed and the kept id is lost: the clock is what is left.
-	last := s.expectAppend(shardscript.OK, 1, 1, 4, "a", "b").IDs[1]
+	last := s.expectAppend(shardscript.OK, 1, 1, 5, "a", "b").IDs[1]
 	seal(1)
 	s.do("XTRIM", s.key(1), "MAXLEN", "0")
 	s.do("HDEL", s.control(1), "sealedLastId")
 	open(shardscript.OK, 1)
-	if id := s.expectAppend(shardscript.OK, 1, 1, 4, "x").IDs[0]; !higher(id, last) {
+	if id := s.expectAppend(shardscript.OK, 1, 1, 5, "x").IDs[0]; !higher(id, last) {
 		s.t.Fatalf("id %s after %s", id, last)
 	}
 
 	// A group is made at $ while sealed: it gets the next entry, and only that.
-	s.expectAppend(shardscript.OK, 2, 1, 4, "before")
+	s.expectAppend(shardscript.OK, 2, 1, 5, "before")
 	seal(2)
 	s.do("XGROUP", "CREATE", s.key(2), "new", "$")
 	s.do("XGROUP", "SETID", s.key(2), "h", "$")
 	open(shardscript.OK, 2)
-	id := s.expectAppend(shardscript.OK, 2, 1, 4, "after").IDs[0]
+	id := s.expectAppend(shardscript.OK, 2, 1, 5, "after").IDs[0]
 	for _, g := range []string{"new", "h"} {
 		if got := s.read(2, g, "c", 10); len(got) != 1 || got[0] != id {
 			s.t.Fatalf("group %s got %v, want %s", g, got, id)
@@ -461,6 +461,15 @@ func idsAndGroups(s *shards) {
 	seal(3)
 	if r := open(shardscript.Exhausted, 3); r.Error == "" || !r.Sealed {
 		s.t.Fatalf("%+v", r)
+	}
+
+	// Only a group still knows how far the ids had come: what follows must reach it.
+	seal(4)
+	s.do("XGROUP", "SETID", s.key(4), "g", "9500000000000-3")
+	open(shardscript.OK, 4)
+	id = s.expectAppend(shardscript.OK, 4, 1, 5, "x").IDs[0]
+	if got := s.read(4, "g", "c", 10); len(got) != 1 || got[0] != id {
+		s.t.Fatalf("group g got %v, want %s", got, id)
 	}
 
 	// A kept id that is left over from a seal that was lost is never used.
