@@ -80,7 +80,7 @@ func newScenario(rng *rand.Rand) scenario {
 		sc.delay, sc.loss, sc.dup = 0.05*rng.Float64(), 0.06*rng.Float64(), 0.05*rng.Float64()
 		sc.freeze, sc.lost = 0.03*rng.Float64(), 0.03*rng.Float64()
 	}
-	if maybe(0.25) { // a storm
+	if maybe(0.35) { // a storm
 		sc.delay, sc.loss, sc.dup = 0.2*rng.Float64(), 0.15*rng.Float64(), 0.3*rng.Float64()
 	}
 	if maybe(0.3) {
@@ -101,9 +101,9 @@ func newScenario(rng *rand.Rand) scenario {
 		sc.groups = pick(1, 2)
 		sc.reshardings = pick(1, 3)
 		sc.replicaFreezes, sc.crashes, sc.failovers = pick(0, 3), pick(0, 1), pick(0, 2)
-		sc.blackout, sc.operator, sc.lateGroup = maybe(0.2), maybe(0.2), maybe(0.2)
-		sc.online, sc.rollbacks = 0.3, 0.3
-		sc.stalls = pick(0, 2)
+		sc.blackout, sc.operator, sc.lateGroup = maybe(0.45), maybe(0.2), maybe(0.25)
+		sc.online, sc.rollbacks = 0.25, 0.3
+		sc.stalls = pick(0, 3)
 		sc.plainProducers = pick(0, 4) / 4
 		sc.freeze *= 3
 	case ownershipOnly:
