@@ -241,6 +241,54 @@ func TestCommitDelete(t *testing.T) {
 	})
 }
 
+// A key of the coordinator's that holds something else fails a commit before its first write, and
+// no change goes without its audit entry; a report that cannot be stored costs nothing.
+func TestCommitOnForeignKeys(t *testing.T) {
+	everywhere(t, func(t *testing.T, f *fixture) {
+		res, _ := f.created()
+		k, before := f.keys, f.load()
+		overwrite := func(key string) {
+			t.Helper()
+			if err := f.c.Del(f.ctx, key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.c.Set(f.ctx, key, "x", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change := func() Commit {
+			return Commit{
+				Stream: &StreamWrite{Expect: res.StreamToken, Next: f.streamState(7, "g")},
+				Groups: map[string]*GroupWrite{"g": {
+					Expect: res.GroupTokens["g"], Next: f.groupState("g", 7), Lease: time.Minute, Rows: group.Rows{Renew: []string{"a/1"}},
+					Observations: map[string]json.RawMessage{"a": json.RawMessage("1")},
+				}},
+				Audit: []protocol.AuditEvent{{Action: "put"}},
+			}
+		}
+		for _, key := range []string{k.audit(f.prefix), k.leases(f.prefix, "g")} {
+			overwrite(key)
+			for range 2 { // the second time it must not look as if the first had succeeded
+				if _, err := f.Commit(f.ctx, change()); err == nil {
+					t.Fatalf("committed over %s", key)
+				}
+			}
+			f.c.Del(f.ctx, key)
+			if u := f.load(); u.StreamToken != before.StreamToken || u.GroupTokens["g"] != before.GroupTokens["g"] {
+				t.Fatalf("half a commit over %s: %+v", key, u)
+			}
+		}
+		overwrite(k.progress(f.prefix, "g"))
+		f.must(change())
+		if u := f.load(); u.Stream.Generation != 7 || u.Groups["g"].GroupEpoch != 7 || len(u.Leases["g"]) != 1 {
+			t.Errorf("loaded %+v", u)
+		}
+		if n := f.c.XLen(f.ctx, k.audit(f.prefix)).Val(); n != 1 {
+			t.Errorf("%d audit entries", n)
+		}
+	})
+}
+
 // Twenty writers on one aggregate, each from another replica: no update is lost (I4).
 func TestCommitContended(t *testing.T) {
 	everywhere(t, func(t *testing.T, f *fixture) {

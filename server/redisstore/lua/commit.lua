@@ -86,6 +86,10 @@ if events.n > 0 and (redis.call('GET', KEYS[3]) or '') ~= head then
   return answer('AUDITHEAD', redis.call('GET', KEYS[3]) or '')
 end
 
+for _, g in ipairs(groups) do
+  if g.renew.n + g.drop.n > 0 then redis.call('ZCARD', g.leases) end -- fails when it is no sorted set
+end
+
 -- From here on only writes. Lists go in slices: unpack has a limit.
 local SLICE = 2000
 local function slices(list, run)
@@ -105,6 +109,18 @@ local function write(a)
   end
 end
 
+-- The audit entries first: should they be refused, as on a key that holds something else, then
+-- nothing has been written yet, and no change goes without its entry.
+for j = events.first, events.first + events.n - 1, 2 do
+  if limit == '0' then
+    redis.call('XADD', KEYS[2], '*', 'event', ARGV[j], 'hash', ARGV[j + 1], 'prev', head)
+  else
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', limit, '*', 'event', ARGV[j], 'hash', ARGV[j + 1], 'prev', head)
+  end
+  head = ARGV[j + 1]
+end
+if events.n > 0 then redis.call('SET', KEYS[3], head) end
+
 write(stream)
 if stream.mode == 'DELETE' then redis.call('DEL', KEYS[4], KEYS[5], KEYS[6]) end
 for _, g in ipairs(groups) do
@@ -123,17 +139,9 @@ for _, g in ipairs(groups) do
       if g.reset then redis.call('ZADD', g.leases, unpack(args)) else redis.call('ZADD', g.leases, 'GT', unpack(args)) end
     end)
     slices(g.drop, function(from, to) redis.call('ZREM', g.leases, unpack(ARGV, from, to)) end)
-    slices(g.reports, function(from, to) redis.call('HSET', g.progress, unpack(ARGV, from, to)) end)
+    -- Observation only: that it cannot be stored costs no commit.
+    slices(g.reports, function(from, to) redis.pcall('HSET', g.progress, unpack(ARGV, from, to)) end)
   end
 end
-for j = events.first, events.first + events.n - 1, 2 do
-  if limit == '0' then
-    redis.call('XADD', KEYS[2], '*', 'event', ARGV[j], 'hash', ARGV[j + 1], 'prev', head)
-  else
-    redis.call('XADD', KEYS[2], 'MAXLEN', '~', limit, '*', 'event', ARGV[j], 'hash', ARGV[j + 1], 'prev', head)
-  end
-  head = ARGV[j + 1]
-end
-if events.n > 0 then redis.call('SET', KEYS[3], head) end
 if wrote then redis.call(publish, channel, nonce) end
 return answer('OK')
