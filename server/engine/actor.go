@@ -503,6 +503,7 @@ func (a *actor) commitOf(out aggregate.Outcome, batch []*command, now protocol.I
 		w := &redisstore.GroupWrite{Expect: a.cache.groupTokens[name], Next: g.Next, Delete: g.Deleted, Rows: g.Rows, ResetRows: g.ResetRows}
 		if s := g.Next; s != nil {
 			w.Lease = s.Config().MemberLease
+			w.Forget = pruned(a.cache.unit.Groups[name], s)
 		} else if s := a.cache.unit.Groups[name]; s != nil {
 			w.Lease = s.Config().MemberLease
 		}
@@ -527,6 +528,20 @@ func (a *actor) commitOf(out aggregate.Outcome, batch []*command, now protocol.I
 		return nil
 	}
 	return &c
+}
+
+// pruned lists the members whose records a turn removed.
+func pruned(before, after *group.State) []string {
+	if before == nil {
+		return nil
+	}
+	var ids []string
+	for id := range before.Members {
+		if after.Members[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // shortestMargin is δ of the group with the shortest lease, 0 without groups.

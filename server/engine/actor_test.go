@@ -349,3 +349,69 @@ func TestTickOfADeletedStream(t *testing.T) {
 		t.Errorf("read: %v", err)
 	}
 }
+
+// A member that speaks to another replica: its lease is that of the row, not what this replica
+// last knew of it.
+func TestMembersShowTheRowsOfNow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	members := func() protocol.MemberView {
+		t.Helper()
+		views, err := b.other.Members(t.Context(), b.prefix, "g")
+		if err != nil || len(views) != 1 {
+			t.Fatalf("%+v: %v", views, err)
+		}
+		return views[0]
+	}
+	known := members()
+	row := group.Row("a", known.MemberEpoch)
+	end := known.MemberLeaseExpiresAt.Add(time.Second)
+	if err := b.rdb.ZAdd(t.Context(), b.key("leases:g"), redis.Z{Score: float64(end.UnixMilli()), Member: row}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := members(); !got.MemberLeaseExpiresAt.Equal(end) {
+		t.Errorf("lease ends at %s, want %s", got.MemberLeaseExpiresAt, end)
+	}
+}
+
+// The reports of members that are forgotten go too, and those of heartbeats that were refused
+// are not kept at all.
+func TestReportsOfNobodyAreNotKept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ghost := report(1)
+	ghost.MemberID, ghost.ShardProgress = "ghost", []protocol.ShardProgress{{StreamKey: "k"}}
+	if resp := b.other.Heartbeat(t.Context(), b.prefix, "g", "ghost", ghost); resp.Status != protocol.StatusUnknownMemberID {
+		t.Fatalf("%+v", resp)
+	}
+	reports := func() map[string]string {
+		t.Helper()
+		fields, err := b.rdb.HGetAll(t.Context(), b.key("progress:g")).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fields
+	}
+	if got := reports(); len(got) != 1 || got["a"] == "" {
+		t.Fatalf("reports: %v", got)
+	}
+	leave := report(protocol.EpochLeave)
+	if err := b.load(); err != nil {
+		t.Fatal(err)
+	}
+	leave.MetadataVersion = b.cache.unit.Groups["g"].MetadataVersion
+	if resp := b.other.Heartbeat(t.Context(), b.prefix, "g", "a", leave); resp.Status != protocol.StatusOK {
+		t.Fatalf("%+v", resp)
+	}
+	b.drop()
+	if err := b.load(); err != nil {
+		t.Fatal(err)
+	}
+	left := *b.cache.unit.Groups["g"].Members["a"]
+	left.Since = 1 // long ago
+	b.cache.unit.Groups["g"].Members["a"] = &left
+	b.turn([]*command{newCommand(func(turn *aggregate.Turn) *protocol.Error { turn.Tick("g"); return nil })})
+	if got := reports(); len(got) != 0 {
+		t.Errorf("reports: %v", got)
+	}
+}

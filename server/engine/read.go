@@ -159,18 +159,23 @@ func (e *Engine) Groups(ctx context.Context) ([]protocol.Group, error) {
 
 // Members lists the members of a group with what they last reported.
 func (e *Engine) Members(ctx context.Context, prefix, groupName string) ([]protocol.MemberView, error) {
-	var views []protocol.MemberView
+	var g *group.State
 	err := e.read(ctx, prefix, func(t *aggregate.Turn) *protocol.Error {
-		g := t.Group(groupName)
-		if g == nil {
+		if g = t.Group(groupName); g == nil {
 			return protocol.NewError(protocol.CodeGroupNotFound, fmt.Sprintf("no group %q on stream %q", groupName, prefix))
 		}
-		views = group.Members(g, t.Leases(groupName))
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	// What this replica knows of the rows may be old: renewals by others are no news to it.
+	rows, _, err := e.cfg.Store.Leases(ctx, prefix, groupName, 0)
+	if err != nil {
+		e.log.Warn("reading lease rows", zap.String("stream", prefix), zap.String("group", groupName), zap.Error(err))
+		return nil, protocol.NewError(protocol.CodeRedisUnavailable, "redis cannot be reached")
+	}
+	views := group.Members(g, rows)
 	reports, err := e.cfg.Store.Observations(ctx, prefix, groupName)
 	if err != nil {
 		e.log.Debug("reading members' reports", zap.Error(err))

@@ -149,13 +149,13 @@ func (s *Store) newCommitCall(c Commit) (commitCall, error) {
 	return call, nil
 }
 
-// args are lease, reset, and the four lists.
+// args are lease, reset, and the five lists.
 func (w *GroupWrite) args() []any {
 	reset := 0
 	if w.ResetRows {
 		reset = 1
 	}
-	n := 6 + 2*len(w.Rows.Check) + len(w.Rows.Renew) + len(w.Rows.Drop) + 2*len(w.Observations)
+	n := 7 + 2*len(w.Rows.Check) + len(w.Rows.Renew) + len(w.Rows.Drop) + 2*len(w.Observations) + len(w.Forget)
 	args := append(make([]any, 0, n), w.Lease.Milliseconds(), reset, len(w.Rows.Check))
 	for _, check := range w.Rows.Check {
 		args = append(args, check.Row, check.MaxRemaining.Milliseconds())
@@ -169,6 +169,10 @@ func (w *GroupWrite) args() []any {
 	args = append(args, len(w.Observations))
 	for member, report := range w.Observations {
 		args = append(args, member, []byte(report))
+	}
+	args = append(args, len(w.Forget))
+	for _, member := range w.Forget {
+		args = append(args, member)
 	}
 	return args
 }

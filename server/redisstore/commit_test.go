@@ -107,7 +107,15 @@ func TestCommitManyRows(t *testing.T) {
 			t.Fatalf("%d rows", n)
 		}
 		w.Rows, w.Observations = group.Rows{Drop: rows[:9000]}, nil
+		for member := range reports {
+			if member != "member-0" {
+				w.Forget = append(w.Forget, member)
+			}
+		}
 		f.must(Commit{Groups: map[string]*GroupWrite{"g": w}})
+		if left, err := f.Observations(f.ctx, f.prefix, "g"); err != nil || len(left) != 1 {
+			t.Fatalf("%d reports are left: %v", len(left), err)
+		}
 		if n := len(f.load().Leases["g"]); n != 1001 {
 			t.Fatalf("%d rows are left", n)
 		}

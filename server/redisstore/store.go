@@ -158,6 +158,7 @@ type GroupWrite struct {
 	Rows         group.Rows
 	Lease        time.Duration              // L of the group, for Rows.Renew
 	Observations map[string]json.RawMessage // memberId → last report
+	Forget       []string                   // member ids whose last report goes with their record
 	// ResetRows sets the row of every session listed in Rows.Renew to TIME + L even when it
 	// stands later (recovery, stepped clocks).
 	ResetRows bool

@@ -9,7 +9,7 @@
 --       number of groups, each: CHECK, WRITE or DELETE; expected rev, nonce; new rev; aggregate;
 --         lease ms; 1 to set rows back as well, else 0;
 --         n, n × (row, most ms that may remain); n, n × row to renew; n, n × row to drop;
---         n, n × (member, report)
+--         n, n × (member, report); n, n × member whose report goes
 --       expected audit head ('': none); limit of the audit stream (0: none); number of events,
 --         each: event, hash of the chain up to it
 -- Reply {'OK', time, identity}
@@ -53,7 +53,8 @@ for i = 1, tonumber(take()) do
   local g = takeAggregate(KEYS[4 + 3 * i])
   g.leases, g.progress = KEYS[5 + 3 * i], KEYS[6 + 3 * i]
   g.lease, g.reset = tonumber(take()), take() == '1'
-  g.check, g.renew, g.drop, g.reports = takeList(2), takeList(1), takeList(1), takeList(2)
+  g.check, g.renew, g.drop = takeList(2), takeList(1), takeList(1)
+  g.reports, g.forget = takeList(2), takeList(1)
   groups[i] = g
 end
 local head, limit = take(), take()
@@ -141,6 +142,7 @@ for _, g in ipairs(groups) do
     slices(g.drop, function(from, to) redis.call('ZREM', g.leases, unpack(ARGV, from, to)) end)
     -- Observation only: that it cannot be stored costs no commit.
     slices(g.reports, function(from, to) redis.pcall('HSET', g.progress, unpack(ARGV, from, to)) end)
+    slices(g.forget, function(from, to) redis.pcall('HDEL', g.progress, unpack(ARGV, from, to)) end)
   end
 end
 if wrote then redis.call(publish, channel, nonce) end
