@@ -209,6 +209,9 @@ func (t *Turn) PutGroup(name string, spec protocol.GroupSpec) (created bool, err
 		g.turn.SetSpec(spec, t.now)
 		return false, nil
 	}
+	if s := t.stream.State(); s.Deleting {
+		return false, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("stream %q is being deleted; ask again when it is gone", s.Prefix))
+	}
 	if len(t.groupNames()) >= protocol.MaxGroups {
 		return false, protocol.Invalid("consumerGroup", fmt.Sprintf("the stream already has %d groups, which is the most", protocol.MaxGroups))
 	}

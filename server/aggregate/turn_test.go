@@ -225,4 +225,12 @@ func TestRefusals(t *testing.T) {
 	if out.Writes() {
 		t.Errorf("refusals wrote %+v", out)
 	}
+	s.turn(func(t *aggregate.Turn) {
+		if err := t.ChangeStream(func(st *stream.Turn) *protocol.Error { return st.Delete(true, stream.Request{}, t.Now()) }); err != nil {
+			s.t.Fatal(err)
+		}
+		if _, err := t.PutGroup("late", protocol.GroupSpec{}); err == nil || err.Code != protocol.CodeStateVersionConflict {
+			s.t.Errorf("a group of a stream that is being deleted: %v", err)
+		}
+	})
 }
