@@ -231,12 +231,13 @@ func TestReshardingScenario(t *testing.T) {
 				}
 				return r.Phase == protocol.PhaseDraining && len(r.WaitingFor) > 0 || phase == protocol.PhaseActivating, string(r.Phase)
 			})
-			w.consume(a, "m")
+			quit := w.consume(a, "m")
 			if r := finish(t, a, w.prefix, id); r.Phase != protocol.PhaseCompleted {
 				t.Fatalf("ended %s: %s", r.Phase, r.Error)
 			}
 			w.eventually("the entry is handled", 10*time.Second, func() (bool, string) { return w.handled(1, entry), entry })
 			w.healthy(a, 3)
+			quit()
 			stop()
 			w.prefix += "-again"
 		}
