@@ -215,6 +215,13 @@ func TestProducersSeen(t *testing.T) {
 			}
 			return at
 		}
+		if err := f.SeeProducer(f.ctx, f.prefix, "p", false); !errors.Is(err, ErrNotFound) {
+			t.Fatalf("of no stream: %v", err)
+		}
+		if n := f.c.Exists(f.ctx, f.keys.producers(f.prefix)).Val() + f.c.Exists(f.ctx, f.keys.plainSeen(f.prefix)).Val(); n != 0 {
+			t.Fatalf("%d keys of no stream", n)
+		}
+		f.created()
 		if at := see("p", true); at != 0 {
 			t.Fatalf("a fenced producer counts as plain: %v", at)
 		}

@@ -198,6 +198,17 @@ func TestCommitRefused(t *testing.T) {
 	})
 }
 
+// What is left of a damaged aggregate is not taken for "not stored".
+func TestCommitOverDamage(t *testing.T) {
+	everywhere(t, func(t *testing.T, f *fixture) {
+		f.created()
+		f.c.HDel(f.ctx, f.keys.stream(f.prefix), "rev", "nonce")
+		if err := f.refused(Commit{Stream: &StreamWrite{Next: f.streamState(2)}}); !errors.Is(err, ErrConflict) {
+			t.Fatal(err)
+		}
+	})
+}
+
 // A library that lost the answer and sent the script again must not turn success into a conflict.
 func TestCommitRepeated(t *testing.T) {
 	everywhere(t, func(t *testing.T, f *fixture) {

@@ -25,17 +25,22 @@ func (s *Store) Observations(ctx context.Context, prefix, groupName string) (map
 }
 
 // SeeProducer records that a producer asked for the routing (observation). An empty id is an
-// unknown client: only whether it appends by script is noted.
+// unknown client: only whether it appends by script is noted. ErrNotFound when there is no such
+// stream.
 func (s *Store) SeeProducer(ctx context.Context, prefix, producerID string, fenced bool) error {
 	flag := 0
 	if fenced {
 		flag = 1
 	}
-	keys := []string{s.keys.producers(prefix), s.keys.plainSeen(prefix)}
-	if err := producerScript.Run(ctx, s.cfg.Client, keys, producerID, flag).Err(); err != nil {
-		return fmt.Errorf("note a producer of stream %q: %w", prefix, err)
+	keys := []string{s.keys.producers(prefix), s.keys.plainSeen(prefix), s.keys.stream(prefix)}
+	v, err := producerScript.Run(ctx, s.cfg.Client, keys, producerID, flag).Slice()
+	switch {
+	case err == nil && len(v) == 3 && v[0] == "NOTFOUND":
+		err = ErrNotFound
+	case err == nil:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("note a producer of stream %q: %w", prefix, err)
 }
 
 // PlainSeen is the last time at which a producer that does not announce fencing asked for the

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -209,6 +210,51 @@ func TestRunPassFailover(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A slot is on its way to another node: half moved, the step is unknown and not done; all moved,
+// it follows; done, it finds the new node.
+func TestRunPassSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	f := newFixture(t, cluster.Client(t))
+	provision := steps(shardscript.Provision, 0, 4, func(st *stream.Step) { st.ToEpoch, st.ToCount, st.High = 1, 4, 4 })
+	wantCodes(t, f.run(1, false, provision), shardscript.OK, 4)
+
+	key, control := protocol.ShardKey(f.prefix, 0), protocol.ControlKey(f.prefix, 0)
+	from := cluster.Master(t, key)
+	to := cluster.Nodes[slices.IndexFunc(cluster.Nodes[:3], func(n *redistest.Server) bool { return n != from })]
+	source, target := from.Client(t), to.Client(t)
+	slot := protocol.RedisSlot(key)
+	do := func(c *redis.Client, args ...any) string {
+		t.Helper()
+		v, err := c.Do(f.ctx, args...).Text()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return v
+	}
+	sourceID, targetID := do(source, "CLUSTER", "MYID"), do(target, "CLUSTER", "MYID")
+	do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", sourceID)
+	do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", targetID)
+	host, port, _ := net.SplitHostPort(to.Addr)
+	do(source, "MIGRATE", host, port, control, 0, 5000)
+	if n := codes(f.run(2, false, provision)); n[shardscript.OK] != 3 || n[""] != 1 {
+		t.Fatalf("half moved: %v", n)
+	}
+	do(source, "MIGRATE", host, port, key, 0, 5000)
+	res := f.run(3, true, provision)
+	wantCodes(t, res, shardscript.OK, 4)
+	if !res.Unconfirmed {
+		t.Fatal("a step that was redirected counts as confirmed")
+	}
+	for _, n := range cluster.Nodes[:3] {
+		do(n.Client(t), "CLUSTER", "SETSLOT", slot, "NODE", targetID)
+	}
+	wantCodes(t, f.run(4, false, provision), shardscript.OK, 4)
+	if cluster.Master(t, key) != to {
+		t.Fatal("the slot has not moved")
+	}
 }
 
 // A thousand shards: far below a second on loopback.
