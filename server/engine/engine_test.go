@@ -191,3 +191,20 @@ func TestAuditCursorIsChecked(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Routing of a stream that is not leaves nothing behind, and is answered as each client knows it.
+func TestRoutingOfNoStream(t *testing.T) {
+	t.Parallel()
+	rdb, keyPrefix, prefix := redistest.Shared(t).Client(t), redistest.KeyPrefix(t), redistest.Prefix(t)
+	e := startReplica(t, rdb, keyPrefix, "a")
+	var refused *protocol.Error
+	if _, err := e.Routing(t.Context(), prefix, 0, 0, "p", false); !errors.As(err, &refused) || refused.Code != protocol.CodeStreamNotFound {
+		t.Errorf("routing: %v", err)
+	}
+	if _, err := e.ProducerRouting(t.Context(), prefix, "g"); !errors.As(err, &refused) || refused.Code != protocol.CodeGroupNotFound {
+		t.Errorf("producer routing: %v", err)
+	}
+	if keys := rdb.Keys(t.Context(), keyPrefix+":{"+prefix+"}*").Val(); len(keys) != 0 {
+		t.Errorf("keys %v", keys)
+	}
+}

@@ -90,6 +90,8 @@ func (e *Engine) seeProducer(ctx context.Context, prefix, producerID string, fen
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, redisstore.ErrNotFound): // also of a stream that is made just now: it was not noted
+		return protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
 	case fenced:
 		e.log.Debug("recording a producer", zap.String("stream", prefix), zap.Error(err))
 		return nil
@@ -101,13 +103,17 @@ func (e *Engine) seeProducer(ctx context.Context, prefix, producerID string, fen
 // ProducerRouting answers the reference's producers, which do not fence.
 func (e *Engine) ProducerRouting(ctx context.Context, prefix, groupName string) (protocol.ProducerRouting, error) {
 	var view protocol.ProducerRouting
+	noGroup := protocol.NewError(protocol.CodeGroupNotFound, fmt.Sprintf("no group %q on stream %q", groupName, prefix))
 	if err := e.seeProducer(ctx, prefix, "", false); err != nil {
+		if asProtocol(err).Code == protocol.CodeStreamNotFound {
+			err = noGroup // the one answer that these clients know
+		}
 		return view, err
 	}
 	err := e.read(ctx, prefix, func(t *aggregate.Turn) *protocol.Error {
 		s, g := t.Stream(), t.Group(groupName)
 		if s == nil || g == nil {
-			return protocol.NewError(protocol.CodeGroupNotFound, fmt.Sprintf("no group %q on stream %q", groupName, prefix))
+			return noGroup
 		}
 		if s.PublishState == protocol.PublishPaused {
 			return protocol.NewError(protocol.CodePublishingPaused, fmt.Sprintf("publishing to stream %q is paused; ask again", prefix))
