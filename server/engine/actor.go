@@ -375,9 +375,14 @@ func present(batch []*command) map[string]map[string]bool {
 func (a *actor) answer(batch []*command) {
 	now := time.Now()
 	for _, c := range batch {
-		if c.unchanged != nil && c.deadline.After(now) && c.unchanged(a.unit()) {
-			if c.hold() {
-				a.held = append(a.held, c)
+		if c.unchanged != nil && c.deadline.After(now) {
+			same := c.unchanged(a.unit())
+			if (same || c.steady) && c.hold() {
+				if same {
+					a.held = append(a.held, c)
+				} else {
+					a.ready = append(a.ready, c)
+				}
 				continue
 			}
 		}

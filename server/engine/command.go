@@ -26,6 +26,10 @@ type command struct {
 	// command is then held until it is false or the deadline passes, and decided anew (4.8).
 	unchanged func(u aggregate.Unit) bool
 	deadline  time.Time
+	// steady is set by apply when the command could be held as of its own application. Should
+	// another command of the same batch have changed that, its answer is old news already: it is
+	// decided anew rather than sent, or its client would wait out its interval unheld.
+	steady bool
 
 	// notAfter bounds the commit, for what rests on replies of shards; 0 for none.
 	notAfter protocol.Instant

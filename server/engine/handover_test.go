@@ -232,3 +232,28 @@ func (f *failover) lose(t *testing.T) {
 		t.Fatalf("redis came back without its snapshot: %d keys, %v", n, err)
 	}
 }
+
+// A steady call that is held, and the call that changes its answer, in one batch: the held one is
+// told at once. It was once answered with its own old view, and its client waited out H.
+func TestAReleaseInTheSameBatchIsTold(t *testing.T) {
+	t.Parallel()
+	r := startReplica(t, redistest.Shared(t).Client(t), redistest.KeyPrefix(t), "r1")
+	for round := range 40 {
+		prefix := newGroup(t, r.Engine, 2, protocol.GroupSpec{})
+		a, b := memberOf(r.Engine, prefix, "a"), memberOf(r.Engine, prefix, "b")
+		a.beat(t.Context(), 0)
+		b.beat(t.Context(), 0) // 1 is b's as soon as a lets go
+		a.beat(t.Context(), 0) // told
+		b.beat(t.Context(), 0)
+		started := time.Now()
+		done := make(chan struct{})
+		go func() { defer close(done); a.beat(t.Context(), 0) }()
+		for len(b.owned) == 0 && time.Since(started) < 5*time.Second {
+			b.beat(t.Context(), 3*time.Second)
+		}
+		<-done
+		if took := time.Since(started); took > 2*time.Second || !slices.Equal(b.owned, []int{1}) {
+			t.Fatalf("round %d: b owns %v after %s", round, b.owned, took)
+		}
+	}
+}

@@ -39,6 +39,8 @@ func (e *Engine) heartbeat(ctx context.Context, prefix, groupName, memberID stri
 		if resp.Status.ExtendsLease() {
 			c.observation = report
 		}
+		g := t.Group(groupName)
+		c.steady = g != nil && resp.Status == protocol.StatusOK && group.Settled(g, req)
 		return nil
 	})
 	c.group, c.member = groupName, memberID

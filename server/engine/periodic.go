@@ -175,7 +175,9 @@ func (a *actor) schedule() {
 			if next := stream.Next(a.cache.unit.Stream); next != 0 {
 				sooner(now.Add(max(next.Sub(a.now()), 0) + time.Millisecond))
 			}
-			sooner(a.runner.due)
+			if r := &a.runner; !r.running && r.due.After(now) { // one that has passed has had its chance
+				sooner(r.due)
+			}
 		}
 	}
 	a.timer.Reset(max(time.Until(at), 0))
