@@ -147,6 +147,9 @@ func (o *oracle) minimal(name string, old, next *group.State) {
 	n := min(old.Assignable, next.Assignable, len(old.Shards), len(next.Shards))
 	for i := range n {
 		sh := old.Shards[i]
+		if is := next.Shards[i]; is.Holder != nil && (sh.Holder == nil || *sh.Holder != *is.Holder) {
+			return // granted in the same commit, perhaps before the change
+		}
 		moved = moved || sh.Target != next.Shards[i].Target
 		if sh.Holder == nil || sh.RevokedAt != 0 || sh.Orphaned || !slices.Contains(targets, sh.Holder.MemberID) {
 			continue
