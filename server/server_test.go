@@ -151,8 +151,7 @@ func TestStopDropsNothing(t *testing.T) {
 
 	var draining, failed atomic.Int64
 	var clients sync.WaitGroup
-	stopClients, stopped := context.WithCancel(context.Background())
-	defer stopped()
+	stopClients := t.Context()
 	for range 4 {
 		clients.Go(func() {
 			for stopClients.Err() == nil {

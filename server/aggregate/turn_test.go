@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -32,12 +33,8 @@ func (s *store) turn(f func(t *aggregate.Turn)) aggregate.Outcome {
 	f(t)
 	out := t.Finish()
 	next := aggregate.Unit{Stream: s.unit.Stream, Groups: map[string]*group.State{}, Leases: map[string]group.Leases{}}
-	for name, g := range s.unit.Groups {
-		next.Groups[name] = g
-	}
-	for name, l := range s.unit.Leases {
-		next.Leases[name] = l
-	}
+	maps.Copy(next.Groups, s.unit.Groups)
+	maps.Copy(next.Leases, s.unit.Leases)
 	if out.Stream != nil {
 		next.Stream = out.Stream
 	}
@@ -53,9 +50,7 @@ func (s *store) turn(f func(t *aggregate.Turn)) aggregate.Outcome {
 			next.Groups[name] = g.Next
 		}
 		known := group.Leases{}
-		for row, end := range next.Leases[name] {
-			known[row] = end
-		}
+		maps.Copy(known, next.Leases[name])
 		for _, row := range g.Rows.Renew {
 			known[row] = s.now.Add(next.Groups[name].Config().MemberLease)
 		}

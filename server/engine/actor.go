@@ -99,22 +99,36 @@ func (a *actor) run() {
 			a.stop()
 			return
 		case c := <-a.queue:
-			a.turn(a.gather(c))
+			a.guarded(func() { a.turn(a.gather(c)) })
 		case nonce := <-a.notices:
-			a.heard(nonce)
+			a.guarded(func() { a.heard(nonce) })
 		case res := <-a.passes:
-			a.passed(res)
+			a.guarded(func() { a.passed(res) })
 		case <-a.timer.C:
-			a.tick()
+			a.guarded(a.tick)
 		}
-		a.decideReady()
-		a.startPass()
+		a.guarded(a.decideReady)
+		a.guarded(a.startPass)
 		if a.missing && a.idle() && a.e.retire(a) {
 			return
 		}
 		a.heldNow.Store(int64(len(a.held)))
-		a.schedule()
+		a.timer.Reset(time.Second) // should schedule fail
+		a.guarded(a.schedule)
 	}
+}
+
+// guarded keeps an error of the coordinator itself with one stream from ending all others. What
+// the actor believes is dropped; a turn has failed its own commands already.
+func (a *actor) guarded(step func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("panic in an actor", zap.Any("panic", p), zap.Stack("stack"))
+			a.e.metrics.panics.Inc()
+			a.drop()
+		}
+	}()
+	step()
 }
 
 func (a *actor) idle() bool {

@@ -31,7 +31,8 @@ type Engine struct {
 	wg     sync.WaitGroup
 
 	stopping atomic.Bool
-	redisOK  atomic.Int64 // local time in ns at which Redis last answered
+	stopped  chan struct{} // closed when all goroutines have ended
+	redisOK  atomic.Int64  // local time in ns at which Redis last answered
 
 	mu     sync.Mutex
 	actors map[string]*actor
@@ -62,7 +63,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.TickerTTL == 0 {
 		cfg.TickerTTL = 3 * time.Second
 	}
-	return &Engine{cfg: cfg, log: cfg.Logger, actors: map[string]*actor{}, metrics: newMetrics(cfg.Registerer)}, nil
+	return &Engine{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{}), actors: map[string]*actor{}, metrics: newMetrics(cfg.Registerer)}, nil
 }
 
 // Start begins the background work: notices of other replicas and the periodic work of every
@@ -78,14 +79,16 @@ func (e *Engine) Start(ctx context.Context) error {
 // Stop refuses new commands, answers what is held, gives the soft locks back and waits for all
 // goroutines, or until ctx ends.
 func (e *Engine) Stop(ctx context.Context) error {
-	if e.stopping.Swap(true) || e.cancel == nil {
+	if e.cancel == nil {
+		e.stopping.Store(true)
 		return nil
 	}
-	e.cancel()
-	done := make(chan struct{})
-	go func() { e.wg.Wait(); close(done) }()
+	if !e.stopping.Swap(true) {
+		e.cancel()
+		go func() { e.wg.Wait(); close(e.stopped) }()
+	}
 	select {
-	case <-done:
+	case <-e.stopped:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -97,7 +100,11 @@ func (e *Engine) Ready() error {
 	if e.stopping.Load() {
 		return protocol.NewError(protocol.CodeTerminating, "the coordinator is stopping")
 	}
-	if since := time.Since(time.Unix(0, e.redisOK.Load())); since > readinessGrace {
+	at := e.redisOK.Load()
+	if at == 0 {
+		return protocol.NewError(protocol.CodeRedisUnavailable, "redis has not answered yet")
+	}
+	if since := time.Since(time.Unix(0, at)); since > readinessGrace {
 		return protocol.NewError(protocol.CodeRedisUnavailable, "redis has not answered for "+since.Round(time.Second).String())
 	}
 	return nil
@@ -215,7 +222,10 @@ func (e *Engine) do(ctx context.Context, prefix string, c *command) *protocol.Er
 		if !c.leave() {
 			return <-c.done
 		}
-		return protocol.NewError(protocol.CodeInternal, "the request ended before it was answered: "+context.Cause(ctx).Error())
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return protocol.NewError(protocol.CodeRedisUnavailable, "the request was not decided in time: redis is slow or away; repeat it")
+		}
+		return protocol.NewError(protocol.CodeInternal, "the client left before it was answered")
 	}
 }
 

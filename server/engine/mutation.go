@@ -330,7 +330,7 @@ func groupView(t *aggregate.Turn, name string) (protocol.Group, *protocol.Error)
 	view := protocol.Group{
 		StreamPrefix: s.Prefix, ConsumerGroup: name, State: group.GroupState(g),
 		GroupEpoch: g.GroupEpoch, AssignmentEpoch: g.GroupEpoch, MetadataVersion: g.MetadataVersion,
-		ShardCount: s.Layout.Count, Spec: g.Spec, TargetAssignmentSummary: map[string]int{}, CurrentAssignmentSummary: map[string]int{},
+		ShardCount: s.Layout.Count, Spec: g.Spec,
 	}
 	if e := s.Groups[name]; e != nil {
 		view.Ready = e.Ready
@@ -339,15 +339,7 @@ func groupView(t *aggregate.Turn, name string) (protocol.Group, *protocol.Error)
 		m := migrationOf(stream.ReshardingOf(s, s.Active.ID))
 		view.ActiveMigration = &m
 	}
-	assignments := group.AssignmentsOf(g)
-	for id, shards := range assignments.TargetAssignment {
-		view.TargetAssignmentSummary[id] = len(shards)
-	}
-	for id, shards := range assignments.CurrentAssignments {
-		if len(shards) > 0 {
-			view.CurrentAssignmentSummary[id] = len(shards)
-		}
-	}
+	view.TargetAssignmentSummary, view.CurrentAssignmentSummary = group.Summaries(g)
 	return view, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
+	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
 )
 
 var quiesce = protocol.ReshardingPolicy{Strategy: protocol.StrategyQuiesce, DrainScope: protocol.DrainAll}
@@ -304,6 +305,37 @@ func TestReshardingScenario(t *testing.T) {
 			t.Error("the shard was removed with an entry that nobody handled again")
 		}
 		w.healthy(a, 2)
+	})
+	scenario(t, "lost-history", func(t *testing.T, w *world) {
+		a, gate, _ := w.start("a")
+		w.create(a, 2)
+		before, _ := w.layout(a)
+		stopped := gate.at(protocol.PhaseSealing)
+		id := w.scale(a, 3, quiesce)
+		await(t, "SEALING", stopped)
+		lose := w.keep(slices.Concat(w.aggregates(), w.shardKeys(0), w.shardKeys(1), w.shardKeys(2))...)
+		opening := gate.next(protocol.PhaseOpening)
+		await(t, "OPENING of the history that will be lost", opening)
+		lost, _ := w.layout(a)
+		lose()
+		// A producer holds the layout of the lost history; shard 0 shows the one that is in force.
+		for shard := range 2 {
+			if reply, landed := w.append(shard, lost, 3); landed != "" || reply.Code != shardscript.Behind {
+				t.Fatalf("append under the lost layout to shard %d: %+v", shard, reply)
+			}
+		}
+		if reply, landed := w.append(0, before, 2); landed == "" {
+			t.Fatalf("append under the layout that shard 0 shows: %+v", reply)
+		}
+		// Its effect lease has run out when the frozen replica goes on: nothing that it sends counts.
+		time.Sleep(redisstore.EffectLease + 200*time.Millisecond)
+		gate.release()
+		b, _, _ := w.start("b")
+		w.consume(b, "m")
+		if r := finish(t, b, w.prefix, id); r.Phase != protocol.PhaseCompleted {
+			t.Fatalf("ended %s: %s", r.Phase, r.Error)
+		}
+		w.healthy(b, 3)
 	})
 	scenario(t, "operator-and-resharding", func(t *testing.T, w *world) {
 		a, gate, _ := w.start("a")

@@ -53,6 +53,15 @@ func (g *gate) at(phase protocol.Phase) <-chan struct{} {
 	return g.reached
 }
 
+// next lets it go on to the next pass of the phase, and stops it there.
+func (g *gate) next(phase protocol.Phase) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.open)
+	g.phase, g.reached, g.open = phase, make(chan struct{}), make(chan struct{})
+	return g.reached
+}
+
 // release lets it go on, and stops nothing any more.
 func (g *gate) release() {
 	g.mu.Lock()

@@ -23,7 +23,7 @@ type tb interface {
 	Logf(format string, args ...any)
 }
 
-// world is one group in a modelled Redis, with the processes that call it. It enforces what
+// world is one group in a modeled Redis, with the processes that call it. It enforces what
 // the commit script enforces, and after every step what must always hold.
 type world struct {
 	t      tb

@@ -126,16 +126,14 @@ func decodeJSON(data []byte, into any, mode strictness) error {
 
 // invalidJSON says what is wrong with a body in words of JSON.
 func invalidJSON(err error) *protocol.Error {
-	var kind *json.UnmarshalTypeError
-	var syntax *json.SyntaxError
-	if errors.As(err, &kind) {
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		field := jsonPath(kind.Field)
 		if field == "" {
 			return protocol.Invalid("body", "must be a JSON object, not "+kind.Value)
 		}
 		return protocol.Invalid(field, "must be "+expected(kind.Type)+", not "+clip(kind.Value, 64))
 	}
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return protocol.Invalid("body", fmt.Sprintf("is not valid JSON (byte %d)", syntax.Offset))
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"maps"
 	"net/url"
 	"reflect"
 	"slices"
@@ -124,9 +125,7 @@ func jsonFields(t reflect.Type) map[string]bool {
 	fields := map[string]bool{}
 	for f := range t.Fields() {
 		if f.Anonymous {
-			for name, optional := range jsonFields(f.Type) {
-				fields[name] = optional
-			}
+			maps.Copy(fields, jsonFields(f.Type))
 			continue
 		}
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -26,7 +26,7 @@ func (h *Handler) putGroup(ctx context.Context, c *call) (reply, error) {
 	if err := c.decode(&body, strict); err != nil {
 		return reply{}, err
 	}
-	spec := body.GroupSpec.WithDefaults()
+	spec := body.WithDefaults()
 	if refused := spec.Check(); refused != nil {
 		return reply{}, refused
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -248,9 +249,9 @@ func (f *fakeEngine) last(t *testing.T, call string) recorded {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := len(f.calls) - 1; i >= 0; i-- {
-		if f.calls[i].call == call {
-			return f.calls[i]
+	for _, v := range slices.Backward(f.calls) {
+		if v.call == call {
+			return v
 		}
 	}
 	t.Fatalf("the engine was not asked for %s; calls: %v", call, f.calls)

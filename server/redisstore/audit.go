@@ -38,6 +38,13 @@ func (h *heads) set(prefix, head string) {
 	h.of[prefix] = head
 }
 
+// forget drops the head of a stream that is not served any more.
+func (h *heads) forget(prefix string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.of, prefix)
+}
+
 // chain is a run of entries behind head.
 type chain struct {
 	head   string

@@ -52,8 +52,8 @@ func TestAudit(t *testing.T) {
 		}
 		// The chain, computed by hand from what is listed.
 		head := ""
-		for i := len(all) - 1; i >= 0; i-- {
-			ev := all[i]
+		for i, ev := range slices.Backward(all) {
+
 			hash := ev.Hash
 			if ev.ID == "" {
 				t.Fatalf("event without id: %+v", ev)

@@ -89,7 +89,7 @@ func (s *Store) auditEvents(ctx context.Context, q AuditQuery) (protocol.AuditLi
 	// Many logs share what one query may hold at a time.
 	batch := max(10, min(auditBatch, 2*q.Limit, maxAuditScan/len(logs)))
 	list := protocol.AuditList{Events: []protocol.AuditEvent{}}
-	for scanned := 0; scanned < maxAuditScan; scanned++ {
+	for range maxAuditScan {
 		if err := s.fillAudit(ctx, logs, batch); err != nil {
 			return protocol.AuditList{}, err
 		}

@@ -46,6 +46,14 @@ func newClocks() *clocks {
 	return &clocks{base: time.Now(), steady: map[string]*clock{}, origin: map[string]*clock{}, node: map[string]*clock{}}
 }
 
+// forget drops what was kept for a stream that is not served any more.
+func (c *clocks) forget(prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.steady, prefix)
+	delete(c.origin, prefix)
+}
+
 func (c *clocks) local() time.Duration { return time.Since(c.base) }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -34,6 +34,13 @@ func (n *groupNames) set(prefix string, names []string) {
 	n.of[prefix] = names
 }
 
+// forget drops the names of a stream that is not served any more.
+func (n *groupNames) forget(prefix string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, prefix)
+}
+
 // Load reads everything of one stream in one atomic step. ErrNotFound comes with a Unit that has
 // only Time and Identity; ErrUnreadable with nil.
 func (s *Store) Load(ctx context.Context, prefix string) (*Unit, error) {

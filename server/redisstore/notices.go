@@ -56,7 +56,12 @@ func (s *Store) Notices() <-chan Notice { return s.notices.out }
 func (s *Store) Watch(prefix string) { s.notices.watch(prefix, true) }
 
 // Unwatch undoes Watch.
-func (s *Store) Unwatch(prefix string) { s.notices.watch(prefix, false) }
+func (s *Store) Unwatch(prefix string) {
+	s.notices.watch(prefix, false)
+	s.clocks.forget(prefix)
+	s.heads.forget(prefix)
+	s.names.forget(prefix)
+}
 
 func (n *notices) watch(prefix string, on bool) {
 	n.mu.Lock()

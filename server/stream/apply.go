@@ -74,7 +74,7 @@ func (t *Turn) applyPurge(o outcome, now protocol.Instant) {
 	}
 	for i := range s.highest() {
 		rep, ok := o.reply(shardscript.Purge, i)
-		if !ok || !(o.done(rep) || rep.Code == shardscript.Unfenced) {
+		if !ok || (!o.done(rep) && rep.Code != shardscript.Unfenced) {
 			return
 		}
 	}

@@ -16,7 +16,7 @@ func Check(s *State) []string {
 	c.that(s.Layout.Count >= 0 && s.Layout.Count <= s.HighCount, "layout has %d shards, but the highest count is %d", s.Layout.Count, s.HighCount)
 	c.that(len(s.History) <= MaxHistory, "history has %d records", len(s.History))
 	c.that(slices.IsSorted(s.Orphans), "orphans are not sorted: %v", s.Orphans)
-	c.that(!(s.Deleting && s.Active != nil), "a resharding runs on a stream that is being deleted")
+	c.that(!s.Deleting || s.Active == nil, "a resharding runs on a stream that is being deleted")
 
 	want := protocol.PublishOpen
 	if s.Hold != nil || s.Active.pausing() {

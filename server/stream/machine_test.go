@@ -243,7 +243,7 @@ func (m *machine) end() {
 	m.turn(func(x *stream.Turn) { _ = x.Resume(stream.Request{}, m.w.now) })
 	for range 60 {
 		m.work()
-		for i := 0; i < 40; i++ {
+		for range 40 {
 			m.harness.step()
 			m.work()
 			m.w.now += 100
@@ -300,8 +300,8 @@ func (m *machine) final() {
 func newMachine(rt *rapid.T) *machine {
 	m := &machine{rt: rt}
 	m.harness = newHarness(rt, rapid.IntRange(0, 4).Draw(rt, "shards"))
-	calm := m.harness.progress
-	m.harness.progress = func() []stream.GroupProgress {
+	calm := m.progress
+	m.progress = func() []stream.GroupProgress {
 		all := calm()
 		if m.held {
 			for i := range all {

@@ -38,7 +38,7 @@ func planSide(s *State, now protocol.Instant) Pass {
 	if r := s.Active; r != nil && r.Phase == protocol.PhaseProvisioning && now < r.since().Add(provisioningFirst) {
 		return Pass{}
 	}
-	if s.HoldDirty && !(groups && s.Retries%2 == 1) {
+	if s.HoldDirty && (!groups || s.Retries%2 != 1) {
 		return planHold(s)
 	}
 	return planGroups(s)

@@ -114,7 +114,7 @@ func (t *Turn) applyGroups(o outcome, now protocol.Instant) {
 func (t *Turn) madeEverywhere(o outcome, name string) bool {
 	for i := range t.State().span() {
 		rep, ok := o.group(i, name)
-		if !ok || !(o.done(rep) || rep.Code == shardscript.Retired) {
+		if !ok || (!o.done(rep) && rep.Code != shardscript.Retired) {
 			return false
 		}
 	}

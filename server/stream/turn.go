@@ -80,9 +80,8 @@ func (t *Turn) settle(now protocol.Instant) {
 	if publish != s.PublishState {
 		s.PublishState, s.PublishSince = publish, now
 	}
-	s.RoutingVersion = t.base.RoutingVersion
-	if shown(s) != shown(t.base) {
-		s.RoutingVersion++
+	if s.RoutingVersion <= t.base.RoutingVersion && shown(s) != shown(t.base) {
+		s.RoutingVersion = t.base.RoutingVersion + 1
 	}
 }
 

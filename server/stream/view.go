@@ -190,9 +190,9 @@ func (s *State) find(id string) *Resharding {
 	if s.Active != nil && s.Active.ID == id {
 		return s.Active
 	}
-	for i := len(s.History) - 1; i >= 0; i-- {
-		if s.History[i].ID == id {
-			return s.History[i]
+	for _, v := range slices.Backward(s.History) {
+		if v.ID == id {
+			return v
 		}
 	}
 	return nil
@@ -214,8 +214,8 @@ func Reshardings(s *State) []protocol.Resharding {
 	if s.Active != nil {
 		list = append(list, reshardingView(s.Prefix, s.Active, s.UpdatedAt))
 	}
-	for i := len(s.History) - 1; i >= 0; i-- {
-		list = append(list, reshardingView(s.Prefix, s.History[i], s.UpdatedAt))
+	for _, v := range slices.Backward(s.History) {
+		list = append(list, reshardingView(s.Prefix, v, s.UpdatedAt))
 	}
 	return list
 }
