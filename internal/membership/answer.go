@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
@@ -203,6 +204,11 @@ func (m *Machine) failed(in Failed) {
 		m.dropLease()
 		m.refuse(fmt.Errorf("%w: %w", ErrRefused, in.Err), true)
 		return
+	}
+	if errors.Is(m.refusal, ErrDuplicateID) {
+		// M8 counts anew: where Redis was away, leases are made to last longer, those of the dead
+		// too, so that what kept the id all the while need not be a live process.
+		m.refusedSince, m.refusal = -1, nil
 	}
 	m.lastErr = in.Err
 	m.inFlight = nil

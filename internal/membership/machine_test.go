@@ -312,6 +312,24 @@ func TestMember(t *testing.T) {
 			t.Fatalf("stopped at %v with %v", d.now, d.stopped.Err)
 		}
 	})
+	t.Run("M8/a call that fails in between begins the wait anew", func(t *testing.T) {
+		d := newDriver(t, nil)
+		d.step()
+		for d.now < 12*time.Second {
+			d.status(protocol.StatusInvalidRequest, protocol.ReasonIDInUse)
+			d.at(d.now + 3*time.Second)
+		}
+		d.status(protocol.StatusRetry, "")
+		for failed := d.now; d.stopped == nil; d.at(d.now + 3*time.Second) {
+			d.status(protocol.StatusInvalidRequest, protocol.ReasonIDInUse)
+			if d.stopped != nil && d.now < failed+15*time.Second {
+				t.Fatalf("stopped %v after a failure with %v", d.now-failed, d.stopped.Err)
+			}
+			if d.now > failed+60*time.Second {
+				t.Fatal("it never gives up")
+			}
+		}
+	})
 	t.Run("M8/admitted in time", func(t *testing.T) {
 		d := newDriver(t, nil)
 		d.step()
