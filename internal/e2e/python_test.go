@@ -213,7 +213,7 @@ func (c *pythonClient) consume(ctx context.Context, memberID string, handle func
 			continue
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the test has ended
 		}
 		if err != nil {
 			return fmt.Errorf("read of %s: %w", memberID, err)
