@@ -1,9 +1,9 @@
-// Package simulation runs members, producers, replicas of the coordinator and a modelled Redis
+// Package simulation runs members, producers, replicas of the coordinator and a modeled Redis
 // together in virtual time, from one seed, and asserts the invariants of the protocol after every
 // step. The decisions are the real ones: server/aggregate with server/group and server/stream
 // decides for the replicas, internal/membership for the members, internal/appendflow for the
 // producers. What lies between them (the actor's loop, passes, the reader of a shard, the
-// network) is modelled here, and so is Redis (redismodel).
+// network) is modeled here, and so is Redis (redismodel).
 //
 // A run has no goroutine, reads no clock and iterates no map unsorted: a seed repeats it exactly.
 //

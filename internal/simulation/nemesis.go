@@ -31,7 +31,13 @@ func (s *sim) loses(node int, p float64) {
 }
 
 // beforeCommit is called before a commit that writes.
-func (s *sim) beforeCommit() { s.loses(0, 0.03) }
+func (s *sim) beforeCommit() {
+	p := 0.03
+	if s.sc.silent {
+		p = 0.1
+	}
+	s.loses(0, p)
+}
 
 // beforeScript is called before a script of a coordinator runs on a shard.
 func (s *sim) beforeScript(step stream.Step) {

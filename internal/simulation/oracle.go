@@ -120,8 +120,8 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 			o.fail("I13: %s was not drained in %d s: %s", ended.ID, o.s.sc.drainMs/1000, ended.Error)
 		}
 		o.s.log("%s: %s ended %s %s", r, ended.ID, ended.Phase, ended.Error)
-		switch {
-		case ended.Phase == protocol.PhaseCompleted:
+		switch ended.Phase {
+		case protocol.PhaseCompleted:
 			o.s.counts.Reshardings++
 			for i := ended.To.Count; i < ended.Old; i++ {
 				if o.s.redis.Shard(i).Stream != nil && !slices.Contains(ended.Skip, i) {
@@ -136,6 +136,7 @@ func (o *oracle) streamCommitted(r *replica, old, next *stream.State) {
 			o.s.counts.Adopted++
 		case stream.KindRepair:
 			o.s.counts.Repairs++
+		default: // asked for by an operator
 		}
 		if ended.Phase == protocol.PhaseRolledBack && !o.log.decisionLost && next.Layout != old.Layout {
 			o.fail("a change was rolled back and the layout moved")
@@ -203,11 +204,7 @@ func (o *oracle) check() {
 // failover loses the last writes of a node, and what the oracle knows of them.
 func (o *oracle) failover(node int) {
 	redis := o.s.redis
-	epoch := func() (int64, bool) {
-		c := redis.Shard(0).Control
-		return epochOf(c), c != nil
-	}
-	epochBefore, _ := epoch()
+	epochBefore := epochOf(redis.Shard(0).Control)
 	before := map[string]bool{}
 	sealed := map[int]bool{}
 	each := func(f func(i int, sh *redismodel.Shard)) {
@@ -252,7 +249,7 @@ func (o *oracle) failover(node int) {
 			lost++
 		}
 	}
-	if now, _ := epoch(); redis.Home(0) == node && now < epochBefore {
+	if now := epochOf(redis.Shard(0).Control); redis.Home(0) == node && now < epochBefore {
 		o.log.decisionLost = true
 		if now < o.opened && !o.s.betrayed {
 			o.fail("I8: layout epoch %d was committed, and Redis lost the decision: no replica had confirmed it", o.opened)

@@ -79,7 +79,7 @@ func (o *oracle) groupCommitted(r *replica, name string, old, next *group.State,
 		if i < len(next.Shards) {
 			is = next.Shards[i]
 		}
-		o.shardCommitted(name, i, old, next, was, is, recovering, quiet)
+		o.shardCommitted(name, i, next, was, is, recovering, quiet)
 		if was.Target != is.Target && !raised {
 			o.fail("I3: the target of shard %d of group %s moved, and its epochs did not (C8)", i, name)
 		}
@@ -90,7 +90,7 @@ func (o *oracle) groupCommitted(r *replica, name string, old, next *group.State,
 }
 
 // shardCommitted asserts what a commit did to one shard.
-func (o *oracle) shardCommitted(name string, i int, old, next *group.State, was, is group.Shard, recovering, quiet bool) {
+func (o *oracle) shardCommitted(name string, i int, next *group.State, was, is group.Shard, recovering, quiet bool) {
 	if was.Holder != is.Holder || was.RevokedAt != is.RevokedAt {
 		o.s.afterShard(name, i, is.Holder)
 	}

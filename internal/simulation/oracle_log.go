@@ -101,8 +101,9 @@ func changes(script shardscript.Name, code shardscript.Code) bool {
 	switch script {
 	case shardscript.Look, shardscript.Survey, shardscript.Evidence:
 		return false
+	default:
+		return code == shardscript.OK || code == shardscript.Gone
 	}
-	return code == shardscript.OK || code == shardscript.Gone
 }
 
 // decided asserts I8 and I10 at the instant of the decision; before it, only what the oracle will
@@ -175,7 +176,7 @@ func (o *oracle) append(p *producer, shard int, layout appendflow.Layout, values
 		return reply
 	}
 	for i, id := range reply.IDs {
-		o.landed(p, shard, id, values[i], layout.Epoch, false)
+		o.landed(shard, id, values[i], layout.Epoch, false)
 	}
 	return reply
 }
@@ -188,12 +189,12 @@ func (o *oracle) add(p *producer, shard int, value string) bool {
 		return false
 	}
 	o.s.log("%s XADD %d %s", p.name, shard, value)
-	o.landed(p, shard, id, value, epochOf(o.s.redis.Shard(shard).Control), true)
+	o.landed(shard, id, value, epochOf(o.s.redis.Shard(shard).Control), true)
 	return true
 }
 
 // landed asserts I8 for an entry that has just landed.
-func (o *oracle) landed(p *producer, shard int, id redismodel.ID, value string, epoch int64, plain bool) {
+func (o *oracle) landed(shard int, id redismodel.ID, value string, epoch int64, plain bool) {
 	o.s.counts.Appended++
 	key, _, _ := strings.Cut(value, "#")
 	e := &entryBook{
@@ -284,7 +285,7 @@ func (o *oracle) checkAck(p *process, shard int, owner redismodel.Owner, ids []r
 }
 
 // dispatched asserts M3, the order of a shard and I10 when an entry goes to a handler.
-func (o *oracle) dispatched(p *process, shard int, epoch int64, e redismodel.Entry) {
+func (o *oracle) dispatched(p *process, shard int, e redismodel.Entry) {
 	o.s.log("%s handles %s of %d", p.name, e.Value, shard)
 	if !p.mayRead(shard) {
 		o.fail("I1: %s dispatched %s without the right to read shard %d", p.name, e.Value, shard)

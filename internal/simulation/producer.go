@@ -92,7 +92,7 @@ func (p *producer) step(inputs ...appendflow.Input) {
 			if a.Err != nil {
 				p.s.log("%s: %v ends with %v", p.name, a.Entry.Value, a.Err)
 			} else {
-				p.s.oracle.confirmed(a.Entry.Value.(string))
+				p.s.oracle.confirmed(value(a.Entry))
 			}
 		}
 	}
@@ -121,10 +121,15 @@ func (p *producer) ask(what string, shard int, op func(), reply, failed func()) 
 	p.s.after(redisTimeout, "timeout", func() { finish(failed) })
 }
 
+// value is what is appended for an entry.
+func value(e *appendflow.Entry) string {
+	return e.Value.(string) //nolint:forcetypeassert // this package alone makes the entries
+}
+
 func (p *producer) send(b *appendflow.Batch) {
 	values := make([]string, len(b.Entries))
 	for i, e := range b.Entries {
-		values[i] = e.Value.(string)
+		values[i] = value(e)
 	}
 	lost := func() {
 		p.step(appendflow.Replied{Batch: b, Reply: appendflow.Reply{Err: errNoReply, Lost: true}})

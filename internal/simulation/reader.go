@@ -269,7 +269,7 @@ func (rd *reader) handle() {
 	e := rd.queue[0]
 	rd.queue = rd.queue[1:]
 	rd.handling[e.ID] = true
-	rd.s.oracle.dispatched(rd.p, rd.shard, rd.epoch, e)
+	rd.s.oracle.dispatched(rd.p, rd.shard, e)
 	d := rd.s.between(2, 30)
 	if rd.s.chance(rd.s.sc.slowHandlers) {
 		d = rd.s.between(500, 12_000)

@@ -24,12 +24,12 @@ type reference struct {
 	answeredCall   int64
 }
 
-func newReference(s *sim, member, groupName string) *reference {
+// startReference runs a client like those of the reference implementation.
+func startReference(s *sim, member, groupName string) {
 	ref := &reference{s: s, name: s.id(member + "."), member: member, group: groupName, alive: true, replica: s.rng.IntN(len(s.replicas))}
 	s.log("%s starts in %s, a reference client", ref.name, groupName)
 	s.refs = append(s.refs, ref)
 	s.after(s.between(0, 2000), "join", ref.beat)
-	return ref
 }
 
 // mayRead counts a shard only while the coordinator must count it as well: cut off from its
@@ -93,6 +93,7 @@ func (ref *reference) apply(resp protocol.HeartbeatResponse, sent protocol.Insta
 		if resp.GroupEpoch == 0 {
 			ref.epoch, ref.version = 0, 0
 		}
+	default: // the same again at the next beat
 	}
 	if resp.Status.ExtendsLease() {
 		ref.leaseEnd = sent + protocol.Instant(ref.s.sc.spec.MemberLeaseMs)

@@ -129,7 +129,7 @@ func (s *sim) begin() {
 		}
 	}
 	for i := range sc.reference {
-		newReference(s, fmt.Sprintf("P%d", i), "g1")
+		startReference(s, fmt.Sprintf("P%d", i), "g1")
 	}
 	for i := range sc.producers {
 		s.producers = append(s.producers, newProducer(s, fmt.Sprintf("p%d", i), false))
@@ -296,13 +296,21 @@ func (s *sim) failover() {
 
 // failNode lets the primary of a node die soon, and promotes its replica after a while.
 func (s *sim) failNode(node int) {
-	s.after(s.between(0, 8000), "primary dies", func() {
+	most := int64(8000)
+	if s.sc.silent {
+		most = 500 // few commits are lost, so that their revisions come again
+	}
+	s.after(s.between(0, most), "primary dies", func() {
 		if s.redis.Nodes[node].IsDown() {
 			return
 		}
 		s.log("the primary of node %d dies", node)
 		s.redis.Stop(node)
-		s.after(s.between(int64(effectLease)+500, 6000), "failover", func() { s.oracle.failover(node) })
+		down := s.between(int64(effectLease)+500, 6000)
+		s.after(down, "failover", func() { s.oracle.failover(node) })
+		if s.sc.silent { // one replica sleeps through it, and wakes with the cache of the lost history
+			s.replicas[s.rng.IntN(len(s.replicas))].freeze(down + s.between(5, 1500))
+		}
 	})
 }
 
@@ -347,7 +355,7 @@ func (s *sim) stopped(p *process, err error) {
 }
 
 func (s *sim) referenceEnded(ref *reference) {
-	s.after(s.between(500, 10_000), "start", func() { newReference(s, ref.member, ref.group) })
+	s.after(s.between(500, 10_000), "start", func() { startReference(s, ref.member, ref.group) })
 }
 
 // groupReady starts the members of a group that was registered late.

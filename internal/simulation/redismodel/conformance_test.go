@@ -2,6 +2,7 @@ package redismodel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -150,15 +151,15 @@ func (w *world) coordinator() {
 	w.equal(what+": control", realControl(got), modelControl(want.Control))
 	if want.Evidence != nil {
 		w.equal(what+": verdict", string(got.Verdict), want.Evidence.Verdict)
-		var real, model []string
+		var actual, model []string
 		for _, g := range got.Groups {
-			real = append(real, fmt.Sprintf("%s %d %v", g.Group, g.Pending, g.EntryAfter))
+			actual = append(actual, fmt.Sprintf("%s %d %v", g.Group, g.Pending, g.EntryAfter))
 		}
 		for _, g := range want.Evidence.Groups {
 			model = append(model, fmt.Sprintf("%s %d %v", g.Group, g.Pending, g.EntryAfter))
 		}
-		slices.Sort(real)
-		w.equal(what+": groups", strings.Join(real, ", "), strings.Join(model, ", "))
+		slices.Sort(actual)
+		w.equal(what+": groups", strings.Join(actual, ", "), strings.Join(model, ", "))
 	}
 }
 
@@ -174,9 +175,9 @@ func modelControl(c stream.Control) string {
 		c.Present, c.HasEpoch, c.Epoch, c.Count, c.Rev, c.By, c.Gate, int64(c.Until), int64(c.Hold), c.Aborted, c.Retired, c.High, c.StreamExists, c.Sealed, c.Length, c.EntriesAdded)
 }
 
-func (w *world) equal(what, real, model string) {
-	if real != model {
-		w.t.Fatalf("%s\nreal:  %s\nmodel: %s", what, real, model)
+func (w *world) equal(what, actual, model string) {
+	if actual != model {
+		w.t.Fatalf("%s\nreal:  %s\nmodel: %s", what, actual, model)
 	}
 }
 
@@ -214,7 +215,7 @@ func (w *world) add() {
 	ours, ok, missing := w.model.Add(i, v)
 	outcome := "landed"
 	switch {
-	case err == redis.Nil:
+	case errors.Is(err, redis.Nil):
 		outcome = "no key"
 	case err != nil:
 		outcome = "refused"
@@ -268,9 +269,9 @@ func (w *world) takeover() {
 		w.t.Fatal(err)
 	}
 	want := w.model.Takeover(i, "g1", o)
-	var real, model []string
+	var actual, model []string
 	for _, e := range got.Entries {
-		real = append(real, e.Fields[1])
+		actual = append(actual, e.Fields[1])
 	}
 	for _, e := range want.Entries {
 		model = append(model, e.Value)
@@ -279,24 +280,24 @@ func (w *world) takeover() {
 	if want.Code == shardscript.NotOwner {
 		stored = want.Owner
 	}
-	w.equal(fmt.Sprintf("TAKEOVER %d %+v", i, o), fmt.Sprint(got.Code, got.Stored, real), fmt.Sprint(want.Code, stored, model))
+	w.equal(fmt.Sprintf("TAKEOVER %d %+v", i, o), fmt.Sprint(got.Code, got.Stored, actual), fmt.Sprint(want.Code, stored, model))
 }
 
 func (w *world) read() {
 	i, name := w.index(), protocol.ConsumerName("m", rapid.Int64Range(1, 3).Draw(w.t, "ownership"))
-	var real, model []string
+	var actual, model []string
 	streams, err := w.real.XReadGroup(w.ctx, &redis.XReadGroupArgs{
 		Group: "g1", Consumer: name, Streams: []string{protocol.ShardKey(w.prefix, i), ">"}, Count: 2, Block: -1,
 	}).Result()
 	if err == nil {
 		for _, m := range streams[0].Messages {
-			real = append(real, fmt.Sprint(m.Values["v"]))
+			actual = append(actual, fmt.Sprint(m.Values["v"]))
 		}
 	}
 	for _, e := range w.model.ReadGroup(i, "g1", name, 2) {
 		model = append(model, e.Value)
 	}
-	w.equal(fmt.Sprintf("XREADGROUP %d %s", i, name), fmt.Sprint(real), fmt.Sprint(model))
+	w.equal(fmt.Sprintf("XREADGROUP %d %s", i, name), fmt.Sprint(actual), fmt.Sprint(model))
 }
 
 func (w *world) checkAck() {

@@ -65,8 +65,9 @@ func (x *script) run() shardscript.Code {
 		return x.mkgroup()
 	case shardscript.Survey:
 		return shardscript.OK
+	default:
+		panic(fmt.Sprintf("redismodel: no coordinator script %q", x.step.Script))
 	}
-	panic(fmt.Sprintf("redismodel: no coordinator script %q", x.step.Script))
 }
 
 func (x *script) name() string { return by(x.step.ID, x.step.Script) }
