@@ -89,8 +89,7 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 
 // again says whether r may be repeated after err.
 func (r *request) again(err error) bool {
-	var refused *protocol.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*protocol.Error](err); ok {
 		return refused.Retriable() && (r.repeatable || refused.Code != protocol.CodeInternal)
 	}
 	var e *Error

@@ -147,7 +147,7 @@ func TestErrors(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = w.Write([]byte(`<html>login</html>`))
 		}, client.ErrUnexpectedAnswer, nil, false},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", 302) }, client.ErrUnexpectedAnswer, nil, false},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }, client.ErrUnexpectedAnswer, nil, false},
 		{"401", func(w http.ResponseWriter, _ *http.Request) { refuse(w, protocol.CodeUnauthenticated) }, protocol.NewError(protocol.CodeUnauthenticated, ""), nil, true},
 		{"403", func(w http.ResponseWriter, _ *http.Request) { refuse(w, protocol.CodeForbidden) }, protocol.NewError(protocol.CodeForbidden, ""), nil, true},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { refuse(w, protocol.CodeInternal) }, protocol.NewError(protocol.CodeInternal, ""), nil, false},

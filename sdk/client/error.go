@@ -58,8 +58,7 @@ func notSent(err error) bool {
 
 // redact takes the address out of an error of net/http, which would repeat the query.
 func redact(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

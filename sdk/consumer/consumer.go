@@ -74,7 +74,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("consumer: %w", err)
 	}
-	if c.bell, err = newDoorbell(c.cfg.Redis, c.cfg.Block); err != nil {
+	if c.bell, err = newDoorbell(c.cfg.Redis, c.cfg.Block); err != nil { //nolint:contextcheck // it ends with close, later than ctx
 		return fmt.Errorf("consumer: %w", err)
 	}
 	defer c.bell.close()
@@ -85,7 +85,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	stop, hard, abandon := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ended := make(chan error, c.cfg.Concurrency)
 	for i := range c.cfg.Concurrency {
-		m := newMember(c, work, c.cfg.memberID(i), files[i], replaces[i], spec)
+		m := newMember(work, c, c.cfg.memberID(i), files[i], replaces[i], spec)
 		go func() { ended <- m.run(stop, hard, abandon) }()
 	}
 

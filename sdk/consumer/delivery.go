@@ -9,7 +9,7 @@ import (
 // be, somebody else's.
 var ErrOwnershipLost = errors.New("ownership of the shard is lost")
 
-// ErrDrainTimeout: handlers were still running when Config.DrainTimeout had passed.
+// ErrDrainTimeout says that handlers were still running when Config.DrainTimeout had passed.
 var ErrDrainTimeout = errors.New("handlers did not end within the drain timeout")
 
 // Delivery is one entry to be handled.

@@ -36,7 +36,7 @@ type member struct {
 	health error
 }
 
-func newMember(c *Consumer, work context.Context, id string, file *incarnationFile, replaces string, spec protocol.GroupSpec) *member {
+func newMember(work context.Context, c *Consumer, id string, file *incarnationFile, replaces string, spec protocol.GroupSpec) *member {
 	return &member{
 		c: c, id: id, work: work, file: file,
 		log: c.cfg.Logger.With("stream", c.cfg.StreamPrefix, "group", c.cfg.Group, "member", id),

@@ -69,15 +69,6 @@ func (o *ownership) drop(cause error) { o.cancel(cause) }
 // stopped says that nothing more is to be read or dispatched.
 func (o *ownership) stopped() bool { return o.reading.Err() != nil || !o.m.alive() }
 
-func (o *ownership) isRevoked() bool {
-	select {
-	case <-o.revoked:
-		return true
-	default:
-		return false
-	}
-}
-
 func (o *ownership) run() {
 	defer close(o.done)
 	defer o.end()
@@ -140,6 +131,7 @@ func (o *ownership) turn() {
 	case lost:
 		o.awaitEnd()
 		return
+	case fine:
 	}
 	o.failures = 0
 	if n := len(entries); n > 0 {
@@ -191,8 +183,9 @@ func (o *ownership) judge(check shardscript.CheckAckReply, ids []string) outcome
 			return r.result
 		}
 		return again
+	default:
+		return o.missing(check.Code)
 	}
-	return o.missing(check.Code)
 }
 
 // refused: a higher epoch, or another session's, is stored.
@@ -262,8 +255,9 @@ func (o *ownership) claim(after string) claim {
 	case shardscript.NotOwner:
 		o.refused(r.Stored)
 		return claim{result: lost}
+	default:
+		return claim{result: o.missing(r.Code)}
 	}
-	return claim{result: o.missing(r.Code)}
 }
 
 // takeover becomes the owner, or stays it, and handles all that is pending, slice by slice.
@@ -279,6 +273,7 @@ func (o *ownership) takeover() outcome {
 		case lost:
 			o.awaitEnd()
 			return lost
+		case fine:
 		}
 		if !o.assigned {
 			o.assigned = true
@@ -300,6 +295,7 @@ func (o *ownership) takeover() outcome {
 			case lost:
 				o.awaitEnd()
 				return lost
+			case fine:
 			}
 		}
 		if after = r.reply.Next; after == "" {
@@ -392,7 +388,7 @@ func (o *ownership) trouble(what string, err error) {
 		return
 	}
 	if o.m.c.mayLog(fmt.Sprint(what, " ", o.shard.Index)) {
-		o.m.log.Warn(what, "shard", o.shard.Index, "error", err)
+		o.m.log.Warn("trouble with a shard", "what", what, "shard", o.shard.Index, "error", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (c *cutter) Write(b []byte) (int, error) {
 func (c *cutter) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.cut && err == nil { // the reply is there, so the append was executed
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.EOF
 	}
 	return n, err

@@ -3,6 +3,7 @@ package protocol
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -22,8 +23,8 @@ func Murmur3(data []byte, seed uint32) uint32 {
 		h = bits.RotateLeft32(h^k, 13)*5 + 0xe6546b64
 	}
 	var k uint32
-	for i := len(data) - 1; i >= 0; i-- {
-		k = k<<8 | uint32(data[i])
+	for _, d := range slices.Backward(data) {
+		k = k<<8 | uint32(d)
 	}
 	if len(data) > 0 {
 		k *= c1

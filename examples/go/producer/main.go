@@ -58,7 +58,7 @@ func run() error {
 
 	p, err := producer.New(producer.Config{
 		Client: api, Redis: rdb, StreamPrefix: *stream,
-		EventIDField: "event", // lets consumers recognise an order that was appended twice
+		EventIDField: "event", // lets consumers recognize an order that was appended twice
 	})
 	if err != nil {
 		return err

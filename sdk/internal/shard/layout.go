@@ -44,7 +44,7 @@ func (s *Shards) Resolve(ctx context.Context, gate string, until, epoch int64) (
 		return shardscript.Reply{}, err
 	}
 	conn := node.Conn()
-	defer conn.Close() //nolint:errcheck // it goes back to its pool
+	defer conn.Close() // it goes back to its pool
 	call := &Call{Name: shardscript.Resolve, Args: shardscript.Arguments{ID: gate, Until: until, Epoch: epoch}.Args()}
 	s.run(ctx, conn, call)
 	r, err := parse(call)

@@ -207,10 +207,10 @@ func owner(epoch int64, member, incarnation string) shardscript.Owner {
 	return shardscript.Owner{Epoch: epoch, MemberID: member, Incarnation: incarnation}
 }
 
-func (s *shards) takeover(i int, group string, o shardscript.Owner, max int, after string) shardscript.TakeoverReply {
+func (s *shards) takeover(i int, group string, o shardscript.Owner, limit int, after string) shardscript.TakeoverReply {
 	s.t.Helper()
 	v, err := s.eval(shardscript.Takeover, i, shardscript.TakeoverSlice{
-		Group: group, Owner: o, Consumer: protocol.ConsumerName(o.MemberID, o.Epoch), Max: max, After: after,
+		Group: group, Owner: o, Consumer: protocol.ConsumerName(o.MemberID, o.Epoch), Max: limit, After: after,
 	}.Args())
 	if err != nil {
 		s.t.Fatalf("TAKEOVER of shard %d: %v", i, err)

@@ -1,6 +1,7 @@
 package shardscript_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestRedisFacts(t *testing.T) {
 			t.Error("a range behind the highest id is no error any more")
 		}
 		missing := s.key(77)
-		if err := s.c.XAdd(s.ctx, &redis.XAddArgs{Stream: missing, NoMkStream: true, Values: []string{"a", "b"}}).Err(); err != redis.Nil {
+		if err := s.c.XAdd(s.ctx, &redis.XAddArgs{Stream: missing, NoMkStream: true, Values: []string{"a", "b"}}).Err(); !errors.Is(err, redis.Nil) {
 			t.Errorf("XADD NOMKSTREAM on a missing key: %v", err)
 		}
 		if err := s.c.Do(s.ctx, "XSETID", missing, "1-1").Err(); err == nil || !strings.Contains(err.Error(), "no such key") {

@@ -1,6 +1,7 @@
 package shardscript_test
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 
@@ -115,7 +116,7 @@ func drain(s *shards, i int, groups ...string) {
 	s.t.Helper()
 	for _, g := range groups {
 		res, err := s.c.XReadGroup(s.ctx, &redis.XReadGroupArgs{Group: g, Consumer: "drain", Streams: []string{s.key(i), ">"}, Count: 10_000, Block: -1}).Result()
-		if err == redis.Nil {
+		if errors.Is(err, redis.Nil) {
 			continue
 		}
 		if err != nil {

@@ -127,6 +127,7 @@ func ParseCheckAck(v any) (CheckAckReply, error) {
 		to = []*int64{&r.Acked, &r.Elsewhere, &r.Own}
 	case NotOwner, LostOwner:
 		to = []*int64{&r.Stored}
+	default: // the code is all
 	}
 	if len(text) != 1+len(to) {
 		return CheckAckReply{}, fmt.Errorf("reply %s of CHECKACK has %d elements", r.Code, len(text))
