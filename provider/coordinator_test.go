@@ -65,7 +65,7 @@ func (f *fakeCoordinator) serve(w http.ResponseWriter, r *http.Request) {
 	f.handle(w, r, body)
 }
 
-// handle is the behaviour of a coordinator in good health.
+// handle is the behavior of a coordinator in good health.
 func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []byte) {
 	_, rest, _ := strings.Cut(r.URL.Path, "/streams/")
 	parts := strings.Split(rest, "/")
@@ -218,7 +218,7 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: true}
 			f.groups[key] = g
 		}
-		g.Spec, g.ShardCount = req.GroupSpec.WithDefaults(), s.Status.ShardCount
+		g.Spec, g.ShardCount = req.WithDefaults(), s.Status.ShardCount
 		g.GroupEpoch++
 		reply(w, http.StatusOK, g)
 	case http.MethodGet:

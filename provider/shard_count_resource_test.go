@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,9 +21,7 @@ const shardCount = "redisstream_shard_count"
 func orders(count any, changes ...attrs) attrs {
 	a := attrs{"stream_prefix": "orders", "shard_count": count, "deletion_protection": false}
 	for _, c := range changes {
-		for k, v := range c {
-			a[k] = v
-		}
+		maps.Copy(a, c)
 	}
 	return a
 }
@@ -470,7 +469,7 @@ func TestShardCountCreateAnswerLost(t *testing.T) {
 			}
 			lost = true
 			f.handle(discard{http.Header{}}, r, body)
-			conn, _, err := w.(http.Hijacker).Hijack() //nolint:forcetypeassert // as net/http documents
+			conn, _, err := w.(http.Hijacker).Hijack() // as net/http documents
 			if err != nil {
 				t.Error(err)
 				return true
@@ -696,7 +695,7 @@ func TestShardCountRefusedUpdate(t *testing.T) {
 		spoil func(f *fakeCoordinator)
 		words []string
 	}{
-		"coordinator down": {func(f *fakeCoordinator) { f.Server.Config.SetKeepAlivesEnabled(false); f.Close() }, []string{"orders", "endpoint"}},
+		"coordinator down": {func(f *fakeCoordinator) { f.Config.SetKeepAlivesEnabled(false); f.Close() }, []string{"orders", "endpoint"}},
 		"wrong password": {func(f *fakeCoordinator) {
 			f.set(func() {
 				f.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {

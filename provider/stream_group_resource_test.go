@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -16,9 +17,7 @@ const streamGroup = "redisstream_stream_group"
 func billing(changes ...attrs) attrs {
 	a := attrs{"stream_prefix": "orders", "consumer_group": "billing"}
 	for _, c := range changes {
-		for k, v := range c {
-			a[k] = v
-		}
+		maps.Copy(a, c)
 	}
 	return a
 }

@@ -59,7 +59,7 @@ func (c *core) configure(config attrs) []*tfprotov6.Diagnostic {
 }
 
 func (c *core) typ(kind string) tftypes.Object {
-	return c.schema.ResourceSchemas[kind].ValueType().(tftypes.Object) //nolint:forcetypeassert // a resource is an object
+	return c.schema.ResourceSchemas[kind].ValueType().(tftypes.Object) // a resource is an object
 }
 
 func (c *core) pack(typ tftypes.Type, v tftypes.Value) *tfprotov6.DynamicValue {
@@ -256,7 +256,7 @@ func oneError(t *testing.T, diags []*tfprotov6.Diagnostic, words ...string) {
 
 // object makes a value of an object type; a nil entry or a missing one is null.
 func object(typ tftypes.Type, a attrs) tftypes.Value {
-	obj := typ.(tftypes.Object) //nolint:forcetypeassert // only called for objects
+	obj := typ.(tftypes.Object) // only called for objects
 	values := map[string]tftypes.Value{}
 	for name, t := range obj.AttributeTypes {
 		values[name] = value(t, a[name])
@@ -301,7 +301,7 @@ func fields(t *testing.T, v tftypes.Value) map[string]tftypes.Value {
 func (i instance) field(t *testing.T, name string) string {
 	t.Helper()
 	v := i.state
-	for _, step := range strings.Split(name, ".") {
+	for step := range strings.SplitSeq(name, ".") {
 		v = fields(t, v)[step]
 	}
 	return text(t, v)

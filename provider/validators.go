@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -89,10 +90,8 @@ func (c choice) ValidateString(_ context.Context, req validator.StringRequest, r
 		return
 	}
 	value := req.ConfigValue.ValueString()
-	for _, word := range c {
-		if value == word {
-			return
-		}
+	if slices.Contains(c, value) {
+		return
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
 		"%s: %q is unknown; it must be one of %s", req.Path, value, strings.Join(c, ", ")))
