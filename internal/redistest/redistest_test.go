@@ -34,7 +34,8 @@ func TestShared(t *testing.T) {
 	if err != nil || opts.Addr != redistest.Shared(t).Addr {
 		t.Fatalf("URL %q: %v", redistest.Shared(t).URL(), err)
 	}
-	if redistest.Prefix(t) == redistest.Prefix(t) || redistest.KeyPrefix(t) == redistest.KeyPrefix(t) {
+	prefix, keyPrefix := redistest.Prefix(t), redistest.KeyPrefix(t)
+	if prefix == redistest.Prefix(t) || keyPrefix == redistest.KeyPrefix(t) {
 		t.Fatal("prefixes repeat")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -62,7 +63,7 @@ func StartReplicated(tb testing.TB, args ...string) (primary, replica *Server) {
 	if err != nil {
 		tb.Fatalf("address of the primary: %v", err)
 	}
-	replica = Start(tb, append(args[:len(args):len(args)], "--replicaof", host+" "+port)...)
+	replica = Start(tb, append(slices.Clip(args), "--replicaof", host+" "+port)...)
 	if err := replica.waitInSync(startTimeout); err != nil {
 		tb.Fatalf("replica %s of %s: %v", replica.Addr, primary.Addr, err)
 	}
@@ -113,17 +114,17 @@ func findProgram() (string, error) {
 }
 
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("look for a free port: %w", err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // of a TCP listener
 }
 
 // run starts the process and waits until it answers PING.
 func (s *Server) run() error {
-	p := &process{cmd: exec.Command(s.program, s.args...), exited: make(chan struct{})}
+	p := &process{cmd: exec.CommandContext(context.Background(), s.program, s.args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := spawn(p.cmd); err != nil {
 		return fmt.Errorf("start %s: %w", s.program, err)

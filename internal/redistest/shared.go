@@ -50,7 +50,7 @@ func SharedCluster(tb testing.TB) *Cluster {
 
 func sharedDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "redistest-")
+	dir, err := os.MkdirTemp("", "redistest-") //nolint:usetesting // the server outlives tb: Main removes it
 	if err != nil {
 		tb.Fatalf("make a directory for a redis server: %v", err)
 	}
@@ -59,7 +59,7 @@ func sharedDir(tb testing.TB) string {
 }
 
 // Main runs the tests and then ends the shared servers and removes what they left. A package
-// that uses Shared or SharedCluster has: func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+// that uses Shared or SharedCluster has: func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }.
 func Main(m *testing.M) int {
 	code := m.Run()
 	shared.mu.Lock()
