@@ -40,6 +40,7 @@ func (m *Machine) replied(b *Batch, r Reply) {
 	case "":
 		m.unanswered(b, l, r)
 		return
+	default: // refused as a whole: nothing has landed
 	}
 	m.requeue(l, rest)
 	l.failures++

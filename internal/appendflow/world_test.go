@@ -139,7 +139,8 @@ func (w *world) perform(i int, lossy bool) {
 		w.step(r)
 	case Bring:
 		s := &w.shards[a.Shard]
-		if !(s.layout.Epoch > a.Layout.Epoch || s.retired || !s.exists || s.until > 0 && (s.gate != a.Gate || s.until > w.ms())) {
+		newer, other := s.layout.Epoch > a.Layout.Epoch, s.until > 0 && (s.gate != a.Gate || s.until > w.ms())
+		if s.exists && !s.retired && !newer && !other {
 			s.layout, s.gate, s.until = a.Layout, "", 0
 		}
 		w.step(Brought{Shard: a.Shard, Failed: fault == 1})

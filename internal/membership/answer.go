@@ -64,6 +64,7 @@ func (m *Machine) accepted(c *call, resp protocol.HeartbeatResponse) {
 		m.phase = member
 		m.replaces = "" // the commit that admitted this session has freed it (S4)
 		m.do(Joined{Incarnation: m.incarnation, Epoch: resp.MemberEpoch})
+	default: // the session goes on
 	}
 	m.epoch, m.version = resp.MemberEpoch, resp.MetadataVersion
 	m.assign(c, resp.Assignment)
@@ -226,6 +227,5 @@ func (m *Machine) backoff() time.Duration {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(m.cfg.MemberID)) // never fails
 	_, _ = h.Write(strconv.AppendInt(nil, m.calls, 10))
-	spread := time.Duration(h.Sum64() % 1024)
-	return d/2 + d/2*spread/1024
+	return d/2 + d/2*time.Duration(h.Sum64()%1024)/1024
 }

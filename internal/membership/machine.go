@@ -149,11 +149,9 @@ func (m *Machine) Wake() time.Duration {
 	if m.phase == stopped {
 		return Never
 	}
-	at := Never
+	at := m.nextSend
 	if m.inFlight != nil {
 		at = m.inFlight.deadline
-	} else {
-		at = m.nextSend
 	}
 	if m.leaseEnd > m.now && (len(m.shards) > 0 || m.stopping()) {
 		at = min(at, m.leaseEnd)

@@ -33,6 +33,7 @@ func (m *Machine) report() report {
 		r.epoch = protocol.EpochLeave
 	case gone:
 		r.epoch = protocol.EpochAway
+	default: // the epochs of the session
 	}
 	r.owned, r.draining, r.seen = m.list(false), m.list(true), sortedSeen(m.seen)
 	return r
