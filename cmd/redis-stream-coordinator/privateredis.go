@@ -26,7 +26,7 @@ type privateRedis struct {
 	url     string
 	dir     string
 	process *exec.Cmd
-	exited  chan error
+	exited  chan struct{} // closed once the process was waited for
 }
 
 // startPrivateRedis starts a server on a free loopback port, without persistence, and waits
@@ -62,19 +62,22 @@ func findRedis() (string, error) {
 }
 
 func launchRedis(ctx context.Context, program, dir string) (*privateRedis, error) {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
 	log := filepath.Join(dir, "redis.log")
-	cmd := exec.Command(program, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", log,
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", log,
 		"--save", "", "--appendonly", "no", "--daemonize", "no")
 	ownProcessGroup(cmd) // Ctrl-C is for us; the server ends after the coordinator
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	p := &privateRedis{url: fmt.Sprintf("redis://127.0.0.1:%d/0", port), dir: dir, process: cmd, exited: make(chan error, 1)}
-	go func() { p.exited <- cmd.Wait() }()
+	p := &privateRedis{url: fmt.Sprintf("redis://127.0.0.1:%d/0", port), dir: dir, process: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // its state tells how it ended
+		close(p.exited)
+	}()
 	if err := p.waitUntilUp(ctx); err != nil {
 		text, _ := os.ReadFile(log) // it says more than the exit status, if it was written
 		return nil, errors.Join(fmt.Errorf("%s did not come up: %w: %s", program, err, lastLine(text)), p.kill())
@@ -82,8 +85,8 @@ func launchRedis(ctx context.Context, program, dir string) (*privateRedis, error
 	return p, nil
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
@@ -107,9 +110,8 @@ func (p *privateRedis) waitUntilUp(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case gone := <-p.exited:
-			p.exited <- gone // for kill
-			return fmt.Errorf("it ended: %w", gone)
+		case <-p.exited:
+			return fmt.Errorf("it ended: %s", p.process.ProcessState)
 		case <-ctx.Done():
 			return errors.Join(err, ctx.Err())
 		case <-tick.C:
