@@ -383,7 +383,7 @@ func expiryRacesRenewal(t *testing.T) {
 	a.want(0)
 
 	// Redis's clock steps 20 s ahead; the processes' own clocks do not.
-	w, a, b = pair(t)
+	w, _, b = pair(t)
 	w.now = w.now.Add(20 * time.Second)
 	for _, p := range w.procs {
 		p.lease = p.lease.Add(20 * time.Second)
@@ -946,7 +946,7 @@ func failoverLostHandover(t *testing.T) {
 
 	// A had expired; a call of A from before that arrives after the failover.
 	var late *protocol.HeartbeatRequest
-	w, a, _ = moved(func(w *world, a *process) {
+	w, _, _ = moved(func(w *world, a *process) {
 		late = a.request()
 		w.at(8)
 		w.procs[1].call()

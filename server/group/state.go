@@ -6,7 +6,7 @@ package group
 import (
 	"maps"
 	"strconv"
-	"sync/atomic"
+	"sync/atomic" //nolint:depguard // readers of one state may share the index that is built on first use
 	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"

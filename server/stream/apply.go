@@ -40,6 +40,7 @@ func (t *Turn) Apply(res PassResult, now protocol.Instant) {
 		}
 		t.applyPhase(o, now)
 		t.settle(now)
+	case PassSurvey, PassLook: // what a survey found is for ApplySurvey, what a look found for the engine
 	}
 }
 
@@ -63,6 +64,7 @@ func (t *Turn) applyPhase(o outcome, now protocol.Instant) {
 		t.applyRetiring(o, now)
 	case protocol.PhaseRollingBack:
 		t.applyRollingBack(o, now)
+	default: // a resharding that has ended is not active
 	}
 }
 
@@ -162,8 +164,9 @@ func (o outcome) done(rep Reply) bool {
 		return rep.Step.Script != shardscript.Seal
 	case shardscript.Gone:
 		return rep.Step.Script == shardscript.Open
+	default:
+		return false
 	}
-	return false
 }
 
 // undone lists the indexes of planned steps that have not had their effect, ascending.

@@ -14,7 +14,6 @@ import (
 // registry as it is now.
 func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 	s := t.State()
-	r := s.Active
 	if taken := o.with(shardscript.Foreign, shardscript.Leftover); len(taken) > 0 {
 		var texts []string
 		for _, i := range taken {
@@ -25,7 +24,7 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 			}
 			texts = append(texts, text)
 		}
-		r = t.editActive(now)
+		r := t.editActive(now)
 		r.ErrorCode = protocol.CodeForeignKeys
 		r.rollBack(joinTexts(texts), false, now)
 		return

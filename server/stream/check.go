@@ -66,6 +66,7 @@ func (c *checker) active(s *State, r *Resharding) {
 	case protocol.PhaseActivating:
 		c.that(r.pausing() == r.seals(), "resharding %s decides with the pause %v", r.ID, r.pausing())
 		c.that(!r.seals() || r.Certificate != nil && r.EvidenceAt != 0, "resharding %s decides without evidence", r.ID)
+	default: // nothing more to be said
 	}
 }
 

@@ -111,8 +111,6 @@ func (s *shard) evidence(st stream.Step) (shardscript.Code, *protocol.ShardEvide
 type world struct {
 	now    protocol.Instant
 	shards []*shard
-	// lost collects what must never happen, e.g. an entry that went with its shard.
-	lost []string
 }
 
 func newWorld(n int) *world {

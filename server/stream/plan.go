@@ -86,6 +86,7 @@ func planPhase(s *State) Pass {
 		pass.Backoff = true
 	case protocol.PhaseRollingBack:
 		planRollback(s, &pass)
+	default: // a resharding that has ended is not active
 	}
 	return pass
 }

@@ -190,9 +190,9 @@ func (s *State) find(id string) *Resharding {
 	if s.Active != nil && s.Active.ID == id {
 		return s.Active
 	}
-	for _, v := range slices.Backward(s.History) {
-		if v.ID == id {
-			return v
+	for _, r := range slices.Backward(s.History) {
+		if r.ID == id {
+			return r
 		}
 	}
 	return nil
@@ -214,8 +214,8 @@ func Reshardings(s *State) []protocol.Resharding {
 	if s.Active != nil {
 		list = append(list, reshardingView(s.Prefix, s.Active, s.UpdatedAt))
 	}
-	for _, v := range slices.Backward(s.History) {
-		list = append(list, reshardingView(s.Prefix, v, s.UpdatedAt))
+	for _, r := range slices.Backward(s.History) {
+		list = append(list, reshardingView(s.Prefix, r, s.UpdatedAt))
 	}
 	return list
 }
@@ -277,6 +277,7 @@ func waiting(r *Resharding) []string {
 		return []string{"RETIRING: " + shardList(r.removed()) + " to be removed"}
 	case protocol.PhaseRollingBack:
 		return []string{"ROLLING_BACK: every shard is to be released"}
+	default: // it has ended
+		return []string{}
 	}
-	return []string{}
 }
