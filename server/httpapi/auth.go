@@ -171,7 +171,7 @@ func (a *authenticator) credentials(r *http.Request) (*principal, error) {
 	case strings.EqualFold(scheme, "Basic"):
 		decoded, err := base64.StdEncoding.DecodeString(value)
 		if err != nil {
-			return nil, nil
+			return nil, nil //nolint:nilerr // malformed credentials are wrong ones
 		}
 		name, password, found := strings.Cut(string(decoded), ":")
 		if !found {

@@ -57,11 +57,11 @@ func (h *Handler) serve(rt *route) http.HandlerFunc {
 			header.Set("Connection", "close")
 		}
 
-		answer, err := h.run(c)
+		answer, err := h.run(c) //nolint:contextcheck // the context is that of c.r
 		if err != nil {
 			refusal := h.refusal(c, err)
 			if rt.mutation() && !c.audited.Load() {
-				h.auditRefused(c, refusal)
+				h.auditRefused(c, refusal) //nolint:contextcheck // that of c.r
 			}
 			answer = errorReply(c, refusal)
 		}
@@ -101,15 +101,15 @@ func (h *Handler) callContext(c *call) (context.Context, context.CancelFunc) {
 	if c.route.mutation() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return context.WithTimeout(ctx, h.cfg.RequestTimeout+MaxHold*holdable(c.route))
+	return context.WithTimeout(ctx, h.cfg.RequestTimeout+maxHold(c.route))
 }
 
-// holdable is 1 for routes whose requests may be held.
-func holdable(rt *route) time.Duration {
+// maxHold is for how long a request may be held on purpose.
+func maxHold(rt *route) time.Duration {
 	if rt.mutation() || rt.need == public {
 		return 0
 	}
-	return 1
+	return MaxHold
 }
 
 // refusal gives the error that the client is told. What is not a refusal of ours stays in the log.

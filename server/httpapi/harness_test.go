@@ -249,9 +249,9 @@ func (f *fakeEngine) last(t *testing.T, call string) recorded {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, v := range slices.Backward(f.calls) {
-		if v.call == call {
-			return v
+	for _, made := range slices.Backward(f.calls) {
+		if made.call == call {
+			return made
 		}
 	}
 	t.Fatalf("the engine was not asked for %s; calls: %v", call, f.calls)
