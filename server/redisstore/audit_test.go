@@ -53,7 +53,6 @@ func TestAudit(t *testing.T) {
 		// The chain, computed by hand from what is listed.
 		head := ""
 		for i, ev := range slices.Backward(all) {
-
 			hash := ev.Hash
 			if ev.ID == "" {
 				t.Fatalf("event without id: %+v", ev)

@@ -146,18 +146,18 @@ func (s *Store) fillAudit(ctx context.Context, logs []*auditLog, batch int) erro
 	if len(empty) == 0 {
 		return nil
 	}
-	cmds, err := s.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, l := range empty {
-			p.XRevRangeN(ctx, l.key, l.max, "-", int64(batch))
+	reads := make([]*redis.XMessageSliceCmd, len(empty))
+	_, err := s.cfg.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, l := range empty {
+			reads[i] = p.XRevRangeN(ctx, l.key, l.max, "-", int64(batch))
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for i, cmd := range cmds {
-		l := empty[i]
-		l.entries = cmd.(*redis.XMessageSliceCmd).Val()
+	for i, l := range empty {
+		l.entries = reads[i].Val()
 		l.ended = len(l.entries) < batch
 	}
 	return nil

@@ -65,7 +65,7 @@ func TestNotices(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for range r.Notices() { //nolint:revive // only until it is closed
+		for range r.Notices() { // only until it is closed
 		}
 	})
 }

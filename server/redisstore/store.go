@@ -117,13 +117,13 @@ var (
 	ErrAuditHead  = errors.New("audit chain has moved") // Commit retries it by itself
 )
 
-// IdentityError: the server is not the one that the state was committed on (rule C2).
+// IdentityError says that the server is not the one that the state was committed on (rule C2).
 type IdentityError struct{ Actual string }
 
 // Error names the new identity.
 func (e *IdentityError) Error() string { return "redis server identity is now " + e.Actual }
 
-// RowsError: a row that the commit rests on has not ended, or is missing (rule C4). Ends gives
+// RowsError says that a row that the commit rests on has not ended, or is missing (rule C4). Ends gives
 // the true ends by group and row; a missing row has end 0.
 type RowsError struct {
 	Ends map[string]group.Leases
@@ -135,7 +135,7 @@ func (e *RowsError) Error() string {
 	return fmt.Sprintf("lease rows of %d groups have not ended", len(e.Ends))
 }
 
-// ClockError: Redis time is off the caller's estimate by more than the tolerance (rule C5).
+// ClockError says that Redis time is off the caller's estimate by more than the tolerance (rule C5).
 type ClockError struct{ Time protocol.Instant }
 
 // Error gives the server's time.
