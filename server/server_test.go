@@ -151,10 +151,9 @@ func TestStopDropsNothing(t *testing.T) {
 
 	var draining, failed atomic.Int64
 	var clients sync.WaitGroup
-	stopClients := t.Context()
 	for range 4 {
 		clients.Go(func() {
-			for stopClients.Err() == nil {
+			for t.Context().Err() == nil {
 				r, err := http.NewRequest("GET", url+"/coord/v1/streams/"+prefix, nil)
 				if err != nil {
 					failed.Add(1)

@@ -343,6 +343,7 @@ func (a *actor) turn(batch []*command) {
 			case failed:
 				a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, "the clock of redis has stepped and the leases could not be set anew yet"))
 				return
+			default: // they are
 			}
 		}
 		t := aggregate.Begin(a.cache.unit, a.now(), present(batch))
