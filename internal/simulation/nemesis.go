@@ -72,6 +72,7 @@ func (s *sim) afterScript(step stream.Step, code shardscript.Code) {
 			s.nemesis.blackouts--
 			s.blackout()
 		}
+	default: // it leads to no decision
 	}
 }
 
@@ -88,6 +89,7 @@ func (s *sim) afterPhase(r *replica, a *stream.Resharding) {
 				}
 			}
 		}
+	default: // members have no part in it
 	}
 	if s.nemesis.rollbacks > 0 && s.chance(0.2) {
 		s.nemesis.rollbacks--
@@ -105,8 +107,8 @@ func (s *sim) rollback(id string) {
 	})
 }
 
-// afterShard is called when a commit has changed the holder or the telling of a shard.
-func (s *sim) afterShard(name string, shard int, holder *group.Holder) {
+// afterShard is called when a commit has changed the holder or the telling of a shard of a group.
+func (s *sim) afterShard(name string, holder *group.Holder) {
 	if holder == nil || s.nemesis.cuts == 0 || !s.chance(0.05) {
 		return
 	}

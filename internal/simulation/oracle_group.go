@@ -92,7 +92,7 @@ func (o *oracle) groupCommitted(r *replica, name string, old, next *group.State,
 // shardCommitted asserts what a commit did to one shard.
 func (o *oracle) shardCommitted(name string, i int, next *group.State, was, is group.Shard, recovering, quiet bool) {
 	if was.Holder != is.Holder || was.RevokedAt != is.RevokedAt {
-		o.s.afterShard(name, i, is.Holder)
+		o.s.afterShard(name, is.Holder)
 	}
 	same := was.Holder != nil && is.Holder != nil && *was.Holder == *is.Holder
 	if was.Holder != nil && !same {
