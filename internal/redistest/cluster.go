@@ -43,17 +43,23 @@ func launchCluster(dir func() string, args []string) (*Cluster, error) {
 	for i := range c.Nodes {
 		d := dir() // not in the goroutine: it may fail the test
 		g.Go(func() error {
-			var err error
-			if ports[i], err = freePort(); err != nil {
-				return err
+			var last error
+			for range 3 { // the bus port may be taken in the meantime
+				var err error
+				if ports[i], err = freePort(); err != nil {
+					return err
+				}
+				c.Nodes[i], last = launch(d, append([]string{
+					"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+					"--cluster-port", strconv.Itoa(ports[i]), "--cluster-node-timeout", "2500",
+					"--cluster-replica-validity-factor", "0", "--cluster-migration-barrier", "999",
+					"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
+				}, args...))
+				if last == nil {
+					return nil
+				}
 			}
-			c.Nodes[i], err = launch(d, append([]string{
-				"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-				"--cluster-port", strconv.Itoa(ports[i]), "--cluster-node-timeout", "2500",
-				"--cluster-replica-validity-factor", "0", "--cluster-migration-barrier", "999",
-				"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
-			}, args...))
-			return err
+			return last
 		})
 	}
 	err := g.Wait()
@@ -113,7 +119,7 @@ func (c *Cluster) join(busPorts []int) error {
 			return fmt.Errorf("node %s: %w", c.Nodes[i].Addr, err)
 		}
 		if i >= masters {
-			if err := c.Nodes[i].waitInSync(clusterTimeout); err != nil {
+			if err := c.Nodes[i].waitInSync(c.Nodes[i-masters], clusterTimeout); err != nil {
 				return fmt.Errorf("replica %s: %w", c.Nodes[i].Addr, err)
 			}
 		}

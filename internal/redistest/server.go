@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -64,7 +66,7 @@ func StartReplicated(tb testing.TB, args ...string) (primary, replica *Server) {
 		tb.Fatalf("address of the primary: %v", err)
 	}
 	replica = Start(tb, append(slices.Clip(args), "--replicaof", host+" "+port)...)
-	if err := replica.waitInSync(startTimeout); err != nil {
+	if err := replica.waitInSync(primary, startTimeout); err != nil {
 		tb.Fatalf("replica %s of %s: %v", replica.Addr, primary.Addr, err)
 	}
 	return primary, replica
@@ -114,12 +116,17 @@ func findProgram() (string, error) {
 }
 
 func freePort() (int, error) {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("look for a free port: %w", err)
+	var last error
+	for range 100 {
+		// Below the ports that systems give to outgoing connections, which come and go all the time.
+		port := 10240 + rand.IntN(32000-10240)
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:forcetypeassert // of a TCP listener
+	return 0, fmt.Errorf("look for a free port: %w", last)
 }
 
 // run starts the process and waits until it answers PING.
@@ -214,16 +221,38 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 }
 
 // waitInSync waits until this replica has the data of its primary.
-func (s *Server) waitInSync(timeout time.Duration) error {
-	c := s.client()
-	defer func() { _ = c.Close() }()
+//
+// Both sides are asked: the primary counts a replica for WAIT only once it is online there.
+func (s *Server) waitInSync(primary *Server, timeout time.Duration) error {
+	replica, master := s.client(), primary.client()
+	defer func() { _ = errors.Join(replica.Close(), master.Close()) }()
 	return poll(timeout, func(ctx context.Context) error {
-		info, err := c.Info(ctx, "replication").Result()
-		if err != nil {
+		for _, side := range []struct {
+			client *redis.Client
+			line   string
+		}{{replica, "master_link_status:up"}, {master, "state=online"}} {
+			info, err := side.client.Info(ctx, "replication").Result()
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(info, side.line) {
+				return fmt.Errorf("replication has no %s yet", side.line)
+			}
+		}
+		// What counts is that it confirms.
+		pipe := master.Pipeline()
+		pipe.Set(ctx, "redistest", "sync", time.Millisecond)
+		confirmed := pipe.Do(ctx, "WAIT", 1, 1000)
+		if _, err := pipe.Exec(ctx); redis.HasErrorPrefix(err, "MOVED") {
+			return nil // a node of a cluster, without that key's slot
+		} else if err != nil {
 			return err
 		}
-		if !bytes.Contains([]byte(info), []byte("master_link_status:up")) {
-			return errors.New("link to its primary is not up")
+		switch n, err := confirmed.Int(); {
+		case err != nil:
+			return err
+		case n < 1:
+			return errors.New("it does not confirm a write yet")
 		}
 		return nil
 	})

@@ -520,7 +520,7 @@ func (a *actor) commitOf(out aggregate.Outcome, batch []*command, now protocol.I
 	}
 	checks := false
 	for name, g := range out.Groups {
-		w := &redisstore.GroupWrite{Expect: a.cache.groupTokens[name], Next: g.Next, Delete: g.Deleted, Rows: g.Rows, ResetRows: g.ResetRows}
+		w := &redisstore.GroupWrite{Expect: a.cache.groupTokens[name], Create: g.Created, Next: g.Next, Delete: g.Deleted, Rows: g.Rows, ResetRows: g.ResetRows}
 		if s := g.Next; s != nil {
 			w.Lease = s.Config().MemberLease
 			w.Forget = pruned(a.cache.unit.Groups[name], s)

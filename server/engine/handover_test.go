@@ -257,3 +257,34 @@ func TestAReleaseInTheSameBatchIsTold(t *testing.T) {
 		}
 	}
 }
+
+// The index is in another slot and can be lost alone; a group's aggregate can outlive the loss of
+// its stream's. Neither needs a hand.
+func TestWhatIsLeftOfALostHistory(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	keys := redistest.KeyPrefix(t)
+	r := startReplica(t, rdb, keys, "r1")
+	prefix := newGroup(t, r.Engine, 1, quick)
+	if err := rdb.Del(t.Context(), keys+":streams").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		if all, err := r.Streams(t.Context()); err == nil && len(all) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the lost index is not made again")
+		}
+		runtime.Gosched()
+	}
+	if err := rdb.Del(t.Context(), keys+":{"+prefix+"}:stream").Err(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, r.Engine, prefix, spec(1))
+	if g, created, err := r.PutGroup(t.Context(), prefix, "g", quick, mutation("PUT_GROUP")); err != nil || !created || !g.Ready {
+		t.Fatalf("a group whose aggregate outlived its stream's: %+v, created %v, %v", g, created, err)
+	}
+	m := memberOf(r.Engine, prefix, "m")
+	m.until(t, 5*time.Second, 0)
+}

@@ -22,6 +22,7 @@ const (
 type periodic struct {
 	holder   bool
 	lockDue  time.Time
+	indexDue time.Time
 	wanted   bool                 // take the lock now: there is work that should not wait
 	groupDue map[string]time.Time // next tick of each group
 	ticked   map[string]time.Time // last one
@@ -48,6 +49,7 @@ func (a *actor) tick() {
 	if !a.periodic.holder || a.cache == nil {
 		return
 	}
+	a.index(now)
 	for _, name := range a.cache.unit.GroupNames() {
 		if due, ok := a.periodic.groupDue[name]; ok && !due.After(now) {
 			a.tickGroup(name, now)
@@ -87,6 +89,20 @@ func (a *actor) holdLock(now time.Time) {
 		}
 	}
 	a.periodic.holder = held
+}
+
+// index enters the stream in the index again now and then: the index can be lost by itself, and
+// after a restart it is how this work finds the stream.
+func (a *actor) index(now time.Time) {
+	if now.Before(a.periodic.indexDue) {
+		return
+	}
+	a.periodic.indexDue = now.Add(a.e.cfg.SweepInterval)
+	ctx, cancel := a.call()
+	defer cancel()
+	if err := a.e.cfg.Store.Index(ctx, a.prefix); err != nil {
+		a.log.Debug("entering the stream in the index", zap.Error(err))
+	}
 }
 
 // tickerRenewal is how often the soft lock is taken or renewed.

@@ -26,6 +26,7 @@ const (
 type aggregateWrite struct {
 	mode     string
 	expect   Token
+	create   bool // over whatever is there
 	revision int64
 	text     []byte
 }
@@ -47,7 +48,11 @@ func newAggregateWrite(expect Token, next any, isNil, remove bool, minRevision i
 }
 
 func (w aggregateWrite) args() []any {
-	return []any{w.mode, w.expect.Revision, w.expect.Nonce, w.revision, w.text}
+	expect := any(w.expect.Revision)
+	if w.create {
+		expect = "NEW"
+	}
+	return []any{w.mode, expect, w.expect.Nonce, w.revision, w.text}
 }
 
 // Commit makes c, all or nothing.
@@ -141,6 +146,9 @@ func (s *Store) newCommitCall(c Commit) (commitCall, error) {
 		a, err := newAggregateWrite(w.Expect, w.Next, w.Next == nil, w.Delete, 0)
 		if err != nil {
 			return call, fmt.Errorf("encode the aggregate of group %q: %w", name, err)
+		}
+		if a.create = w.Create; w.Create && (c.Stream == nil || c.Stream.Next == nil) {
+			return call, fmt.Errorf("group %q is made without an entry in the registry", name)
 		}
 		call.group[name] = a
 		call.args = append(call.args, a.args()...)

@@ -55,3 +55,12 @@ func (s *Store) PlainSeen(ctx context.Context, prefix string) (protocol.Instant,
 	}
 	return protocol.Instant(ms), nil
 }
+
+// Index enters the stream in the index, from where it can have been lost: it is in another slot
+// than the stream's own keys.
+func (s *Store) Index(ctx context.Context, prefix string) error {
+	if err := s.cfg.Client.SAdd(ctx, s.keys.index(), prefix).Err(); err != nil {
+		return fmt.Errorf("enter stream %q in the index: %w", prefix, err)
+	}
+	return nil
+}

@@ -152,7 +152,10 @@ type StreamWrite struct {
 // GroupWrite is what a commit does with one group aggregate and its rows. Next nil: only check
 // the token and renew.
 type GroupWrite struct {
-	Expect       Token
+	Expect Token
+	// Create: this commit enters the group in the stream's registry, which alone says which groups
+	// there are. Whatever a lost history has left under the group's keys goes; Expect is not read.
+	Create       bool
 	Next         *group.State
 	Delete       bool
 	Rows         group.Rows

@@ -34,7 +34,8 @@ local publish, channel = take(), take()
 
 if identity ~= '' and identity ~= IDENTITY then return answer('IDENTITY') end
 
--- An aggregate as it is to be: mode, key, expected token, new revision, text.
+-- An aggregate as it is to be: mode, key, expected token (revision 0: none is stored, NEW: it does
+-- not matter), new revision, text.
 local function takeAggregate(key)
   return {key = key, mode = take(), rev = take(), nonce = take(), new = take(), text = take()}
 end
@@ -43,6 +44,7 @@ local function current(a)
   local token = redis.call('HMGET', a.key, 'rev', 'nonce')
   -- This very commit, sent again by a client library that lost the answer.
   if a.mode == 'WRITE' and token[2] == nonce then repeated = true end
+  if a.rev == 'NEW' then return true end
   if a.rev == '0' then return not token[1] and not token[2] and redis.call('EXISTS', a.key) == 0 end
   return token[1] == a.rev and token[2] == a.nonce
 end
@@ -88,7 +90,7 @@ if events.n > 0 and (redis.call('GET', KEYS[3]) or '') ~= head then
 end
 
 for _, g in ipairs(groups) do
-  if g.renew.n + g.drop.n > 0 then redis.call('ZCARD', g.leases) end -- fails when it is no sorted set
+  if g.rev ~= 'NEW' and g.renew.n + g.drop.n > 0 then redis.call('ZCARD', g.leases) end -- fails when it is no sorted set
 end
 
 -- From here on only writes. Lists go in slices: unpack has a limit.
@@ -125,6 +127,8 @@ if events.n > 0 then redis.call('SET', KEYS[3], head) end
 write(stream)
 if stream.mode == 'DELETE' then redis.call('DEL', KEYS[4], KEYS[5], KEYS[6]) end
 for _, g in ipairs(groups) do
+  -- A group that this commit enters in the registry is made over what a lost history has left.
+  if g.rev == 'NEW' then redis.call('DEL', g.key, g.leases, g.progress) end
   write(g)
   if g.mode == 'DELETE' then
     redis.call('DEL', g.leases, g.progress)
