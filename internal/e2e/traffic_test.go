@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,10 +92,20 @@ func startTraffic(t *testing.T, rdb *redis.Client, prefix, group string, c traff
 
 	consuming, stopConsuming := context.WithCancel(t.Context())
 	var running sync.WaitGroup
+	var readers sync.Map // shard → *atomic.Int32: handlers that are at work on it, of all consumers
 	for i := range c.consumers {
 		one, err := consumer.New(consumer.Config{
 			Client: newClient(), Redis: rdb, StreamPrefix: prefix, Group: group, MemberID: fmt.Sprint("c", i), Concurrency: max(c.concurrency, 1), Logger: quiet,
+			Hooks: consumer.Hooks{AckRefused: func(shard, entries int) {
+				tr.failures.Store(fmt.Sprintf("shard %d: acknowledgement of %d entries was refused: two owners", shard, entries), true)
+			}},
 			Handler: func(_ context.Context, d consumer.Delivery) error {
+				at, _ := readers.LoadOrStore(d.Shard, new(atomic.Int32))
+				working := at.(*atomic.Int32) //nolint:forcetypeassert // stored here
+				if working.Add(1) > 1 {
+					tr.failures.Store(fmt.Sprintf("shard %d: two members handle entries at once", d.Shard), true)
+				}
+				defer working.Add(-1)
 				key, err1 := strconv.Atoi(d.Text("key"))
 				number, err2 := strconv.Atoi(d.Text("number"))
 				if err1 != nil || err2 != nil || !tr.book.Handle(key, number) {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -222,8 +223,13 @@ func TestScenario(t *testing.T) {
 		})
 		b.add(2, 0, 1)
 		b.await("a to be at work", func() (bool, any) { return busy.Load() >= 0 && len(shardsOf(j, "a", 0)) == 2, j.list() })
-		b.run("b", j, nil)
+		var given sync.Map // shards that b was given
+		b.run("b", j, func(c *consumer.Config) { c.Hooks.Assigned = func(shard int, _ int64) { given.Store(shard, true) } })
 		a.stop()
+		b.await("b to be given the shard that does not drain", func() (bool, any) {
+			_, ok := given.Load(1 - int(busy.Load()))
+			return ok, busy.Load()
+		})
 		b.add(2, 1, 1)
 		b.await("b to read the shard that does not drain", func() (bool, any) { return len(shardsOf(j, "b", 1)) >= 1, j.list() })
 		if shardsOf(j, "b", 1)[int(busy.Load())] {
