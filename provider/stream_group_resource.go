@@ -38,8 +38,10 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 	text := func(ms int64) string { return durationOfMs(ms).ValueString() }
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A consumer group of a logical stream: its members share the shards, each shard being read by one member at a time. " +
-			"Creating it makes the Redis consumer group on every shard, including those that are added later. Destroying it forgets the group; " +
-			"with live members it is refused unless `force_destroy` is set.",
+			"Creating it makes the Redis consumer group on every shard, including those that are added later. " +
+			"Destroying it makes the coordinator forget the group, but keeps its Redis consumer groups: what they have not read still counts when the stream is drained, " +
+			"until it is read or the group is named in `ignore_groups` of the stream. To remove a stream with its groups, let consumers read everything first. " +
+			"With live members it is refused unless `force_destroy` is set.",
 		Attributes: map[string]schema.Attribute{
 			"stream_prefix": schema.StringAttribute{
 				Required: true,

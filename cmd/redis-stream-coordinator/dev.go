@@ -121,6 +121,7 @@ Environment, for the provider and for your programs:
   export REDISSTREAM_ENDPOINT='%[1]s'
   export REDISSTREAM_USERNAME=%[5]s
   export REDISSTREAM_PASSWORD=%[6]s
+  export REDIS_URL='%[4]s'
 
 A stream with four shards:
 

@@ -69,11 +69,10 @@ func launchRedis(ctx context.Context, program, dir string) (*privateRedis, error
 	log := filepath.Join(dir, "redis.log")
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--logfile", log,
 		"--save", "", "--appendonly", "no", "--daemonize", "no")
-	ownProcessGroup(cmd) // Ctrl-C is for us; the server ends after the coordinator
-	if err := cmd.Start(); err != nil {
+	p := &privateRedis{url: fmt.Sprintf("redis://127.0.0.1:%d/0", port), dir: dir, process: cmd, exited: make(chan struct{})}
+	if err := startApart(cmd, p.exited); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	p := &privateRedis{url: fmt.Sprintf("redis://127.0.0.1:%d/0", port), dir: dir, process: cmd, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // its state tells how it ended
 		close(p.exited)

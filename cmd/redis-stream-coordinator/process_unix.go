@@ -1,4 +1,4 @@
-//go:build unix
+//go:build unix && !linux
 
 package main
 
@@ -10,5 +10,9 @@ import (
 
 var terminate os.Signal = syscall.SIGTERM
 
-// ownProcessGroup keeps signals of the terminal from reaching cmd.
-func ownProcessGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// startApart starts cmd out of reach of the terminal's signals, since it ends after this process
+// has done with it.
+func startApart(cmd *exec.Cmd, _ <-chan struct{}) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd.Start()
+}

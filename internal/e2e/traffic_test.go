@@ -101,7 +101,7 @@ func startTraffic(t *testing.T, rdb *redis.Client, prefix, group string, c traff
 			}},
 			Handler: func(_ context.Context, d consumer.Delivery) error {
 				at, _ := readers.LoadOrStore(d.Shard, new(atomic.Int32))
-				working := at.(*atomic.Int32) //nolint:forcetypeassert // stored here
+				working := at.(*atomic.Int32)
 				if working.Add(1) > 1 {
 					tr.failures.Store(fmt.Sprintf("shard %d: two members handle entries at once", d.Shard), true)
 				}

@@ -29,6 +29,8 @@ type member struct {
 	wg       sync.WaitGroup
 	leaseEnd atomic.Int64 // read by ownerships; duration on the consumer's clock
 
+	complained atomic.Int64 // when trouble was last logged as a warning; duration on the consumer's clock
+
 	mu     sync.Mutex
 	events []membership.Input
 	signal chan struct{} // capacity 1: there are events
@@ -149,13 +151,36 @@ func (m *member) send(a membership.Send) {
 		resp, _, err := m.c.cfg.Client.Heartbeat(ctx, m.c.cfg.StreamPrefix, m.c.cfg.Group, req)
 		switch {
 		case err == nil:
+			switch resp.Status {
+			case protocol.StatusUnknownMemberID:
+				if req.MemberEpoch == protocol.EpochJoin {
+					m.complain("the coordinator knows no such stream or group: register it", "status", string(resp.Status))
+				}
+			case protocol.StatusInvalidRequest, protocol.StatusUnsupportedProtocol:
+				m.complain("the coordinator refuses the member", "status", string(resp.Status), "reason", resp.Reason)
+			case protocol.StatusOK, protocol.StatusRetry, protocol.StatusSyncMetadata, protocol.StatusRevokePending, protocol.StatusFencedMemberEpoch:
+			}
 			m.post(membership.Answered{Call: a.Call, Response: resp})
 		case errors.Is(ctx.Err(), context.Canceled): // replaced by a newer one
 		default:
-			m.log.Debug("heartbeat failed", "error", err)
+			m.complain("heartbeat failed", "error", err)
 			m.post(membership.Failed{Call: a.Call, Err: err, Permanent: client.Permanent(err)})
 		}
 	})
+}
+
+// quietly is how often a failure that lasts is logged.
+const quietly = 10 * time.Second
+
+// complain logs that the coordinator could not be reached, or will not have the member: a
+// consumer that is silent about it looks like one that has nothing to do.
+func (m *member) complain(what string, args ...any) {
+	now, last := int64(m.c.clock.Now()), m.complained.Load()
+	level := slog.LevelDebug
+	if (last == 0 || now-last >= int64(quietly)) && m.complained.CompareAndSwap(last, max(now, 1)) {
+		level = slog.LevelWarn
+	}
+	m.log.Log(m.work, level, "trouble with the coordinator", append([]any{"what", what}, args...)...)
 }
 
 // own begins an ownership, once the one before it in this process is through.

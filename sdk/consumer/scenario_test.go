@@ -255,9 +255,10 @@ func TestScenario(t *testing.T) {
 		j := newJournal(t)
 		static := func(c *consumer.Config) { c.Static = true }
 		a := b.run("a", j, static)
-		b.run("b", j, static)
+		var given atomic.Bool
+		b.run("b", j, func(c *consumer.Config) { static(c); c.Hooks.Assigned = func(int, int64) { given.Store(true) } })
 		b.add(2, 0, 1)
-		b.await("entry 0", func() (bool, any) { return j.distinct() == 2, j.list() })
+		b.await("entry 0, and a shard for each", func() (bool, any) { return j.distinct() == 2 && given.Load(), j.list() })
 		b.add(2, 1, 1)
 		b.await("one each", func() (bool, any) { return len(shardsOf(j, "a", 1)) == 1 && len(shardsOf(j, "b", 1)) == 1, j.list() })
 		mine := shardsOf(j, "a", 1)
@@ -343,6 +344,7 @@ func TestScenario(t *testing.T) {
 		p.await("0", 1)
 		b.await("the acknowledgement", func() (bool, any) { n := b.pending(1, "g"); return n == 0, n })
 		p.signal(syscall.SIGSTOP)
+		b.await("the process to stand still", func() (bool, any) { state := p.state(); return strings.HasPrefix(state, "T"), state })
 		j := newJournal(t)
 		b.run("b", j, nil)
 		b.add(1, 1, 5)
@@ -499,6 +501,17 @@ func (p *process) signal(s os.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// state is that of the process as the kernel says: T is stopped. A signal takes a moment. Where
+// there is no /proc it is taken to have arrived.
+func (p *process) state() string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return "T"
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	return rest
 }
 
 func (p *process) kill() {

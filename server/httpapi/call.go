@@ -130,7 +130,7 @@ func (h *Handler) refusal(c *call, err error) *protocol.Error {
 func (h *Handler) logCall(c *call, status int, took time.Duration) {
 	level := zap.DebugLevel
 	switch {
-	case status >= http.StatusInternalServerError:
+	case status >= http.StatusInternalServerError && !errors.Is(c.r.Context().Err(), context.Canceled): // nobody was left to answer
 		level = zap.WarnLevel
 	case c.route.mutation():
 		level = zap.InfoLevel

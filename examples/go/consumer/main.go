@@ -4,7 +4,7 @@
 //
 //	go run ./examples/go/consumer -coordinator http://127.0.0.1:8080 -redis redis://127.0.0.1:6379/0
 //
-// Credentials are read from COORDINATOR_USERNAME and COORDINATOR_PASSWORD.
+// Credentials are read from REDISSTREAM_USERNAME and REDISSTREAM_PASSWORD.
 package main
 
 import (
@@ -41,7 +41,7 @@ func run() error {
 
 	api, err := client.New(client.Config{
 		Endpoints: []string{*coordinator},
-		Username:  os.Getenv("COORDINATOR_USERNAME"), Password: os.Getenv("COORDINATOR_PASSWORD"),
+		Username:  os.Getenv("REDISSTREAM_USERNAME"), Password: os.Getenv("REDISSTREAM_PASSWORD"),
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Command quickstart appends ten orders and bills them, on the stream "orders" with the consumer
 // group "billing" of a coordinator that "redis-stream-coordinator dev" runs.
 //
-//	export REDISSTREAM_ENDPOINT=… REDISSTREAM_USERNAME=… REDISSTREAM_PASSWORD=… REDIS_ADDR=127.0.0.1:…
+//	export REDISSTREAM_ENDPOINT=… REDISSTREAM_USERNAME=… REDISSTREAM_PASSWORD=… REDIS_URL=… # as dev prints them
 //	go run ./examples/go/quickstart
 package main
 
@@ -35,7 +35,11 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR")})
+	address, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	rdb := redis.NewClient(address)
 	defer rdb.Close()
 
 	orders, err := producer.New(producer.Config{Client: coordinator, Redis: rdb, StreamPrefix: "orders"})
