@@ -22,7 +22,12 @@ import (
 )
 
 // actor owns one stream in this replica: everything below is used by its goroutine alone, but
-// for the channels.
+// for the channels. A command goes this way:
+//
+//	queue ─ gather ─▶ turn: load, apply, commit ─▶ answer ─▶ done
+//	                   ▲                             │ the client has this answer already
+//	                   │                             ▼
+//	                   └── ready ◀── review, time ── held
 type actor struct {
 	e      *Engine
 	prefix string
@@ -302,7 +307,7 @@ func (a *actor) heard(nonce string) {
 // reload loads now; decideReady looks at what the held commands make of it.
 func (a *actor) reload() {
 	if a.load() == nil && a.cache.recover {
-		a.turn(nil)
+		a.turn(nil) // with no command: it recovers
 	}
 }
 
@@ -338,9 +343,9 @@ func (a *actor) turn(batch []*command) {
 		}
 		if a.stepped {
 			switch a.resetLeases() {
-			case again:
+			case turnAgain:
 				continue
-			case failed:
+			case turnFailed:
 				a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, "the clock of redis has stepped and the leases could not be set anew yet"))
 				return
 			default: // they are
@@ -352,15 +357,15 @@ func (a *actor) turn(batch []*command) {
 		}
 		out := t.Finish()
 		switch a.commit(out, batch, t.Now()) {
-		case committed:
+		case turnStored:
 			a.answer(batch)
 			return
-		case again:
+		case turnAgain:
 			continue
-		case outdated: // replies of shards that are too old: as if they had not come
+		case turnOutdated: // replies of shards that are too old: as if they had not come
 			a.answer(batch)
 			return
-		case failed:
+		case turnFailed:
 			a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, "redis did not confirm the change; whether it was stored is unknown: repeat the request"))
 			return
 		}
@@ -425,17 +430,17 @@ func (a *actor) fail(batch []*command, err *protocol.Error) {
 type result int
 
 const (
-	committed result = iota
-	again            // reload, apply again
-	outdated         // not-after has passed
-	failed           // nothing is known
+	turnStored   result = iota // or proven current
+	turnAgain                  // reload, apply again
+	turnOutdated               // not-after has passed: what it rested on counts no longer
+	turnFailed                 // nothing is known
 )
 
 // commit stores or proves what a turn came to.
 func (a *actor) commit(out aggregate.Outcome, batch []*command, now protocol.Instant) result {
 	commit := a.commitOf(out, batch, now)
 	if commit == nil {
-		return committed
+		return turnStored
 	}
 	ctx, cancel := a.call()
 	defer cancel()
@@ -450,12 +455,12 @@ func (a *actor) commit(out aggregate.Outcome, batch []*command, now protocol.Ins
 	switch {
 	case err == nil:
 		a.e.sawRedis()
-		a.committed(out, commit, res)
-		return committed
+		a.keepCommit(out, commit, res)
+		return turnStored
 	case errors.Is(err, redisstore.ErrConflict), errors.As(err, &identity):
 		a.e.metrics.conflicts.Inc()
 		a.drop()
-		return again
+		return turnAgain
 	case errors.As(err, &rows):
 		for name, ends := range rows.Ends {
 			known := a.leases(name)
@@ -467,19 +472,19 @@ func (a *actor) commit(out aggregate.Outcome, batch []*command, now protocol.Ins
 				}
 			}
 		}
-		return again
+		return turnAgain
 	case errors.As(err, &clock):
 		return a.clockDisagrees(*commit)
 	case errors.Is(err, redisstore.ErrLate):
-		return outdated
+		return turnOutdated
 	}
 	a.log.Warn("commit", zap.Error(err))
 	a.drop()
 	if out.Writes() && a.stored(commit.Nonce) {
-		return committed
+		return turnStored
 	}
 	a.drop()
-	return failed
+	return turnFailed
 }
 
 // stored looks whether a commit whose answer was lost took place.
@@ -603,8 +608,8 @@ func (a *actor) tolerance(out aggregate.Outcome) time.Duration {
 	return least
 }
 
-// committed takes over what a successful commit stored.
-func (a *actor) committed(out aggregate.Outcome, commit *redisstore.Commit, res redisstore.CommitResult) {
+// keepCommit caches what a successful commit stored.
+func (a *actor) keepCommit(out aggregate.Outcome, commit *redisstore.Commit, res redisstore.CommitResult) {
 	c := a.cache
 	if commit.Stream != nil { // a commit of groups alone proves nothing of the stream
 		c.checkedAt = res.Time
@@ -711,7 +716,7 @@ func (a *actor) recover() bool {
 	a.log.Warn("redis lost writes or is another server now: no shard is granted for one lease", zap.String("identity", identity))
 	a.cache.recover, a.stepped = false, false
 	a.memory.accept()
-	a.committed(out, commit, res)
+	a.keepCommit(out, commit, res)
 	a.runner.survey()
 	return true
 }
@@ -727,17 +732,17 @@ func (a *actor) clockDisagrees(commit redisstore.Commit) result {
 	sample, err := a.e.cfg.Store.SampleTime(ctx, a.prefix)
 	if err != nil {
 		a.drop()
-		return failed
+		return turnFailed
 	}
 	half := time.Since(started) / 2 // the server read its clock in the middle of the trip, give or take that
 	off := sample.Sub(before.Add(half))
 	if off.Abs() <= half+commit.Tolerance {
-		return again
+		return turnAgain
 	}
 	a.log.Warn("the clock of redis has stepped: all leases begin anew", zap.Duration("by", off))
 	a.e.metrics.clockSteps.Inc()
 	a.stepped = true
-	return again
+	return turnAgain
 }
 
 // resetLeases makes all leases begin anew after a step of the clock. The estimate has followed the
@@ -749,7 +754,7 @@ func (a *actor) resetLeases() result {
 	commit := a.commitOf(out, nil, t.Now())
 	if commit == nil { // no groups
 		a.stepped = false
-		return committed
+		return turnStored
 	}
 	ctx, cancel := a.call()
 	defer cancel()
@@ -758,15 +763,15 @@ func (a *actor) resetLeases() result {
 	switch {
 	case err == nil:
 		a.stepped = false
-		a.committed(out, commit, res)
-		return committed
+		a.keepCommit(out, commit, res)
+		return turnStored
 	case errors.Is(err, redisstore.ErrConflict), errors.As(err, &identity):
 		a.drop()
-		return again
+		return turnAgain
 	}
 	a.log.Warn("setting the leases anew", zap.Error(err))
 	a.drop()
-	return failed
+	return turnFailed
 }
 
 // logPhase makes every change of a resharding's phase one line.

@@ -315,7 +315,7 @@ func TestDeletedStreamHasAnIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, out := b.cache.identity, aggregate.Outcome{StreamDeleted: true}
-	b.committed(out, &redisstore.Commit{Stream: &redisstore.StreamWrite{}}, redisstore.CommitResult{})
+	b.keepCommit(out, &redisstore.Commit{Stream: &redisstore.StreamWrite{}}, redisstore.CommitResult{})
 	if b.cache == nil || b.cache.identity != want || b.cache.unit.Stream != nil {
 		t.Errorf("%+v", b.cache)
 	}

@@ -43,7 +43,7 @@ func (a *actor) tick() {
 		}
 	}
 	if a.cache.recover {
-		a.turn(nil)
+		a.turn(nil) // with no command: it recovers
 	}
 	a.holdLock(now)
 	if !a.periodic.holder || a.cache == nil {
