@@ -228,13 +228,3 @@ func (e *Engine) do(ctx context.Context, prefix string, c *command) *protocol.Er
 		return protocol.NewError(protocol.CodeInternal, "the client left before it was answered")
 	}
 }
-
-// Held is the number of requests that are held at the stream's actor, for tests and metrics.
-func (e *Engine) Held(prefix string) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if a := e.actors[prefix]; a != nil {
-		return int(a.heldNow.Load())
-	}
-	return 0
-}

@@ -191,7 +191,7 @@ func TestScenario(t *testing.T) {
 // waitHeld waits until a request is held at the stream's actor.
 func waitHeld(t *testing.T, e *engine.Engine, prefix string) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); e.Held(prefix) == 0; {
+	for deadline := time.Now().Add(5 * time.Second); engine.Held(e, prefix) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("no request is held")
 		}

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -124,7 +125,14 @@ func TestReshardingScenario(t *testing.T) {
 		policy.PauseTimeoutMs = 300
 		id := w.scale(a, 3, policy)
 		await(t, "SEALING", stopped)
-		time.Sleep(400 * time.Millisecond) // the deadline is a time: nothing else tells that it has passed
+		w.eventually("the deadline passes on Redis's clock", 5*time.Second, func() (bool, string) {
+			r, err := a.Resharding(t.Context(), w.prefix, id, "", 0)
+			if err != nil || r.PauseDeadline == nil {
+				return false, fmt.Sprint(r.PauseDeadline, err)
+			}
+			now, err := w.rdb.Time(t.Context()).Result()
+			return err == nil && now.After(*r.PauseDeadline), fmt.Sprint(now, err)
+		})
 		gate.release()
 		if r := finish(t, a, w.prefix, id); r.Phase != protocol.PhaseRolledBack || r.Error == "" {
 			t.Fatalf("ended %s (%q)", r.Phase, r.Error)
