@@ -121,6 +121,7 @@ func (p ReshardingPolicy) WithDefaults() ReshardingPolicy {
 type StreamSpec struct {
 	ShardCount int              `json:"shardCount"`
 	Resharding ReshardingPolicy `json:"resharding"`
+	Retention  Retention        `json:"retention"`
 }
 
 // PutStreamRequest is the body of PUT /streams/{p}. ShardCount is a pointer so that a missing
@@ -128,6 +129,7 @@ type StreamSpec struct {
 type PutStreamRequest struct {
 	ShardCount  *int64           `json:"shardCount" validate:"required"`
 	Resharding  ReshardingPolicy `json:"resharding"`
+	Retention   Retention        `json:"retention"`
 	RequestedBy string           `json:"requestedBy,omitempty" validate:"max=1024"`
 	Reason      string           `json:"reason,omitempty" validate:"max=1024"`
 }
@@ -209,26 +211,54 @@ type PhaseSpan struct {
 
 // Resharding answers GET /streams/{p}/reshardings/{id}.
 type Resharding struct {
-	ReshardingID   string            `json:"reshardingId"`
-	StreamPrefix   string            `json:"streamPrefix"`
-	FromShardCount int               `json:"fromShardCount"`
-	ToShardCount   int               `json:"toShardCount"`
-	FromEpoch      int64             `json:"fromEpoch"`
-	ToEpoch        int64             `json:"toEpoch"`
-	Strategy       Strategy          `json:"strategy"`
-	DrainScope     DrainScope        `json:"drainScope"`
-	Retire         Retire            `json:"retire"`
-	Phase          Phase             `json:"phase"`
-	Phases         []PhaseSpan       `json:"phases"`
-	PausedMs       int64             `json:"pausedMs"`
-	PauseDeadline  *time.Time        `json:"pauseDeadline,omitempty"`
-	WaitingFor     []string          `json:"waitingFor"`
-	IgnoreGroups   []string          `json:"ignoreGroups,omitempty"`
-	RequestedBy    string            `json:"requestedBy"`
-	Reason         string            `json:"reason"`
-	Error          string            `json:"error,omitempty"`
-	Order          string            `json:"order,omitempty"` // what was promised of per-key order
-	Certificate    *DrainCertificate `json:"certificate,omitempty"`
+	ReshardingID   string      `json:"reshardingId"`
+	StreamPrefix   string      `json:"streamPrefix"`
+	FromShardCount int         `json:"fromShardCount"`
+	ToShardCount   int         `json:"toShardCount"`
+	FromEpoch      int64       `json:"fromEpoch"`
+	ToEpoch        int64       `json:"toEpoch"`
+	Strategy       Strategy    `json:"strategy"`
+	DrainScope     DrainScope  `json:"drainScope"`
+	Retire         Retire      `json:"retire"`
+	Phase          Phase       `json:"phase"`
+	Phases         []PhaseSpan `json:"phases"`
+	PausedMs       int64       `json:"pausedMs"`
+	PauseDeadline  *time.Time  `json:"pauseDeadline,omitempty"`
+	WaitingFor     []string    `json:"waitingFor"`
+	IgnoreGroups   []string    `json:"ignoreGroups,omitempty"`
+	RequestedBy    string      `json:"requestedBy"`
+	Reason         string      `json:"reason"`
+	Error          string      `json:"error,omitempty"`
+	Order          string      `json:"order,omitempty"` // what was promised of per-key order
+	// OrderWindow is of a change that promises no order: appends of one key may have landed under
+	// either layout within it. Entries on both sides of it may be handled in another order.
+	OrderWindow *TimeWindow       `json:"orderWindow,omitempty"`
+	Certificate *DrainCertificate `json:"certificate,omitempty"`
+	// Recheck is the certificate compared with Redis as it is now; only when it was asked for.
+	Recheck *CertificateCheck `json:"recheck,omitempty"`
+}
+
+// TimeWindow is a span of time; To is null while it lasts.
+type TimeWindow struct {
+	From time.Time  `json:"from"`
+	To   *time.Time `json:"to"`
+}
+
+// CertificateCheck says whether what a certificate states can still be seen in Redis: of each
+// shard, that everything up to the certified last id was delivered to every certified group and
+// is pending in none, or that the shard was retired by this very resharding.
+type CertificateCheck struct {
+	CheckedAt time.Time    `json:"checkedAt"`
+	Holds     bool         `json:"holds"`
+	Shards    []ShardCheck `json:"shards"`
+}
+
+// ShardCheck is one shard of a CertificateCheck. Problems is empty exactly when it holds.
+type ShardCheck struct {
+	ShardIndex int      `json:"shardIndex"`
+	State      string   `json:"state"` // KEPT, RETIRED, ARCHIVED, REPLACED (a later change made it anew), UNKNOWN
+	Holds      bool     `json:"holds"`
+	Problems   []string `json:"problems"`
 }
 
 // ReshardingList answers GET /streams/{p}/reshardings, newest first.
@@ -267,8 +297,18 @@ type GroupEvidence struct {
 	Pending         int64  `json:"pending"`
 	LastDeliveredID string `json:"lastDeliveredId"`
 	EntryAfter      bool   `json:"entryAfter"`
+	// Undelivered is counted up to a limit; UndeliveredMore says that there are more.
+	Undelivered     int64  `json:"undelivered"`
+	UndeliveredMore bool   `json:"undeliveredMore,omitempty"`
 	Lag             *int64 `json:"lag"`
-	Ignored         bool   `json:"ignored,omitempty"`
+	// PossibleLoss is how many entries went (trimmed or deleted, by whomever) before this group
+	// was given them, by Redis's own counters; null where they do not tell.
+	PossibleLoss *int64 `json:"possibleLoss"`
+	// Trimmed entries were removed by the stream's retention before the group had acknowledged
+	// them; Gone ones were pending, and had lost their body when an owner came to them.
+	Trimmed int64 `json:"trimmed,omitempty"`
+	Gone    int64 `json:"gone,omitempty"`
+	Ignored bool  `json:"ignored,omitempty"`
 }
 
 // Routing answers GET /streams/{p}/routing.

@@ -57,6 +57,8 @@ type API interface {
 	ProducerRouting(ctx context.Context, prefix, group string) (protocol.ProducerRouting, error)
 
 	PutStream(ctx context.Context, prefix string, spec protocol.StreamSpec, m Mutation) (PutStreamResult, error)
+	// PreviewStream is what PutStream would do, as far as it can be known; it changes nothing.
+	PreviewStream(ctx context.Context, prefix string, spec protocol.StreamSpec, ifMatch int64) (protocol.Preview, error)
 	Stream(ctx context.Context, prefix string) (protocol.Stream, error)
 	Streams(ctx context.Context) ([]protocol.Stream, error)
 	DeleteStream(ctx context.Context, prefix string, force bool, m Mutation) error
@@ -81,6 +83,8 @@ type API interface {
 	Reshardings(ctx context.Context, prefix string) ([]protocol.Resharding, error)
 	// Resharding is held up to maxWait while its phase is seen.
 	Resharding(ctx context.Context, prefix, id string, seen protocol.Phase, maxWait time.Duration) (protocol.Resharding, error)
+	// Recheck reads one with its certificate compared with Redis as it is now.
+	Recheck(ctx context.Context, prefix, id string) (protocol.Resharding, error)
 	Rollback(ctx context.Context, prefix, id string, m Mutation) (protocol.Resharding, error)
 	Pause(ctx context.Context, prefix string, timeout time.Duration, m Mutation) (protocol.Stream, error)
 	Resume(ctx context.Context, prefix string, m Mutation) (protocol.Stream, error)

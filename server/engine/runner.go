@@ -145,7 +145,7 @@ func (a *actor) passed(res stream.PassResult) {
 	case stream.PassSurvey:
 		id := newReshardingID()
 		apply = func(t *aggregate.Turn) { t.ApplySurvey(res, id) }
-	case stream.PassPhase, stream.PassGroup, stream.PassHold, stream.PassPurge:
+	case stream.PassPhase, stream.PassGroup, stream.PassHold, stream.PassPurge, stream.PassProbe:
 	}
 	c := newCommand(func(t *aggregate.Turn) *protocol.Error { apply(t); return nil })
 	c.notAfter = res.StartedAt.Add(redisstore.EffectLease) // a reply counts no longer than that (1.2.4)

@@ -144,6 +144,14 @@ func (f *fakeEngine) PutStream(_ context.Context, prefix string, spec protocol.S
 	return engine.PutStreamResult{Stream: sampleStream(prefix), Created: f.created, ReshardingID: f.started}, err
 }
 
+func (f *fakeEngine) PreviewStream(_ context.Context, prefix string, spec protocol.StreamSpec, ifMatch int64) (protocol.Preview, error) {
+	return protocol.Preview{StreamPrefix: prefix, Generation: ifMatch, Action: protocol.PreviewNone}, f.record(recorded{call: "PreviewStream", prefix: prefix, spec: spec})
+}
+
+func (f *fakeEngine) Recheck(_ context.Context, prefix, id string) (protocol.Resharding, error) {
+	return sampleResharding(prefix, id), f.record(recorded{call: "Recheck", prefix: prefix, id: id})
+}
+
 func (f *fakeEngine) Stream(_ context.Context, prefix string) (protocol.Stream, error) {
 	return sampleStream(prefix), f.record(recorded{call: "Stream", prefix: prefix})
 }

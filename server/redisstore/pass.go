@@ -348,7 +348,7 @@ func (r *pass) arguments(st stream.Step, known clock) shardscript.Arguments {
 		Revision: r.revision, ID: st.ID, NotAfter: int64(known.now(limit - known.rtt/2)),
 		Epoch: st.Epoch, Count: st.Count, ToEpoch: st.ToEpoch, ToCount: st.ToCount, Index: st.Index,
 		Until: int64(st.Until), Hold: int64(st.Hold), High: st.High, Groups: st.Groups, Ignored: st.Ignored,
-		Quiesced: st.Quiesced, Drained: st.Drained, Archive: st.Archive, Start: st.Start,
+		Quiesced: st.Quiesced, Drained: st.Drained, Archive: st.Archive, Start: st.Start, Most: st.Most,
 	}
 }
 
@@ -391,7 +391,9 @@ func evidenceOf(st stream.Step, a shardscript.Reply) *protocol.ShardEvidence {
 	}
 	for i, g := range a.Groups {
 		ev.Groups[i] = protocol.GroupEvidence{
-			Group: g.Group, Pending: g.Pending, LastDeliveredID: g.LastDeliveredID, EntryAfter: g.EntryAfter, Lag: g.Lag, Ignored: g.Ignored,
+			Group: g.Group, Pending: g.Pending, LastDeliveredID: g.LastDeliveredID, EntryAfter: g.EntryAfter,
+			Undelivered: g.Undelivered, UndeliveredMore: g.UndeliveredMore, Lag: g.Lag, PossibleLoss: g.PossibleLoss,
+			Trimmed: g.Trimmed, Gone: g.Gone, Ignored: g.Ignored,
 		}
 	}
 	return ev

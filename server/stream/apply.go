@@ -40,7 +40,7 @@ func (t *Turn) Apply(res PassResult, now protocol.Instant) {
 		}
 		t.applyPhase(o, now)
 		t.settle(now)
-	case PassSurvey, PassLook: // what a survey found is for ApplySurvey, what a look found for the engine
+	case PassSurvey, PassLook, PassProbe: // what a survey found is for ApplySurvey, what the others found for the engine
 	}
 }
 

@@ -23,6 +23,7 @@ type Step struct {
 	Drained  bool   // DECIDE: shard 0 is in the scope
 	Archive  string // RETIRE: archive id
 	Start    string // MKGROUP: id
+	Most     int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100
 	// NotAfter narrows the effect lease: DECIDE must not run later than this (0: no narrowing).
 	NotAfter protocol.Instant
 }
@@ -39,6 +40,7 @@ const (
 	PassPurge  PassKind = "PURGE"
 	PassSurvey PassKind = "SURVEY"
 	PassLook   PassKind = "LOOK"
+	PassProbe  PassKind = "PROBE" // for a dry run, a re-check, a deletion: read only, and never applied
 )
 
 // Pass is a set of steps that the engine runs for the state that it was planned from.

@@ -27,6 +27,7 @@ type Arguments struct {
 	Drained  bool
 	Archive  string
 	Start    string
+	Most     int    // EVIDENCE, PROBE: how many undelivered entries to count per group; 0: 100
 	Owner    *Owner // MKGROUP by the owner of a shard
 }
 
@@ -73,6 +74,7 @@ func (a Arguments) Args() []any {
 		Drained  bool       `json:"drained,omitempty"`
 		Archive  string     `json:"archive,omitempty"`
 		Start    string     `json:"start,omitempty"`
+		Most     string     `json:"most,omitempty"`
 		Owner    *ownerJSON `json:"owner,omitempty"`
 	}{
 		Revision: decimal(a.Revision), ID: a.ID, NotAfter: decimal(a.NotAfter),
@@ -80,7 +82,7 @@ func (a Arguments) Args() []any {
 		ToEpoch: decimal(a.ToEpoch), ToCount: strconv.Itoa(a.ToCount), Index: strconv.Itoa(a.Index),
 		Until: optional(a.Until), Hold: optional(a.Hold), High: strconv.Itoa(a.High),
 		Groups: a.Groups, Ignored: a.Ignored, Quiesced: a.Quiesced, Drained: a.Drained,
-		Archive: a.Archive, Start: a.Start,
+		Archive: a.Archive, Start: a.Start, Most: optional(int64(a.Most)),
 	}
 	if a.Owner != nil {
 		wire.Owner = &ownerJSON{decimal(a.Owner.Epoch), a.Owner.MemberID, a.Owner.Incarnation}

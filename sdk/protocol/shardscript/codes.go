@@ -22,6 +22,7 @@ const (
 	MkGroup   Name = "MKGROUP"
 	Survey    Name = "SURVEY" // the sweep's read-only look: control hash, existence, length, sealed as a fact
 	Purge     Name = "PURGE"  // stream deleted: the tombstone gets its expiry
+	Probe     Name = "PROBE"  // a dry run's read-only look: all that SURVEY and EVIDENCE see, of any shard
 
 	Append         Name = "APPEND"
 	Resolve        Name = "RESOLVE"

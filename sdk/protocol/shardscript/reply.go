@@ -35,7 +35,12 @@ type GroupEvidence struct {
 	Pending         int64
 	LastDeliveredID string
 	EntryAfter      bool
+	Undelivered     int64  // entries after LastDeliveredID, counted up to a limit
+	UndeliveredMore bool   // there are more than that
 	Lag             *int64 // nil: Redis does not know it
+	PossibleLoss    *int64 // entries that went before they were delivered, by Redis's counters; nil: not known
+	Trimmed         int64  // entries that RETAIN removed before the group had acknowledged them
+	Gone            int64  // pending entries whose body was gone when an owner came to them
 	Ignored         bool
 }
 
@@ -71,7 +76,12 @@ func ParseReply(v any) (Reply, error) {
 			Pending int64  `json:"pending,string"`
 			Last    string `json:"last"`
 			After   bool   `json:"after"`
+			Left    int64  `json:"left,string"`
+			More    bool   `json:"more"`
 			Lag     *int64 `json:"lag,string"`
+			Missed  *int64 `json:"missed,string"`
+			Trimmed int64  `json:"trimmed,string"`
+			Gone    int64  `json:"gone,string"`
 			Ignored bool   `json:"ignored"`
 		} `json:"groups"`
 	}
@@ -84,7 +94,9 @@ func ParseReply(v any) (Reply, error) {
 	}
 	for _, g := range body.Groups {
 		r.Groups = append(r.Groups, GroupEvidence{
-			Group: g.Name, Pending: g.Pending, LastDeliveredID: g.Last, EntryAfter: g.After, Lag: g.Lag, Ignored: g.Ignored,
+			Group: g.Name, Pending: g.Pending, LastDeliveredID: g.Last, EntryAfter: g.After,
+			Undelivered: g.Left, UndeliveredMore: g.More, Lag: g.Lag, PossibleLoss: g.Missed,
+			Trimmed: g.Trimmed, Gone: g.Gone, Ignored: g.Ignored,
 		})
 	}
 	if r.Control, err = ParseControl(body.Control); err != nil {

@@ -4,11 +4,13 @@
 -- ARGV[1]  JSON object. Every number in it is a decimal string, so that what is stored is what
 --          was sent: Lua would turn 1700000000000 into 1.7e+12.
 -- Reply    {code, server time in ms, JSON object}; the object has
---            control  the control hash after the script, without owner:<group>
+--            control  the control hash after the script
 --            exists, sealed (as a fact), length, added, last   of the stream; last is the kept id while sealed
 --            barrier  XSETID or LEASE (the user may not run XSETID)
 --            error    text of a Redis error, or why a verdict is UNKNOWN
 --            verdict, groups   of the drain evidence, where it was taken
+--          Fields of the control hash that name a group (owner:, trimmed:, gone:) are left out; the
+--          last two are in the evidence of the group.
 local SHARD, CONTROL = KEYS[1], KEYS[2]
 local MAX = '18446744073709551615-18446744073709551615'
 local A = cjson.decode(ARGV[1])
@@ -88,6 +90,7 @@ local function stream()
   S = {
     last = f['last-generated-id'], length = f['length'], added = f['entries-added'],
     deleted = f['max-deleted-entry-id'], top = f['last-entry'] and f['last-entry'][1],
+    first = f['first-entry'] and f['first-entry'][1],
   }
   return S
 end
@@ -114,7 +117,7 @@ local function reply(code, more)
   local r = more or {}
   r.control = {}
   for field, value in pairs(H) do
-    if string.sub(field, 1, 6) ~= 'owner:' then r.control[field] = value end
+    if not string.find(field, ':', 1, true) then r.control[field] = value end
   end
   -- A refusal must reach the caller even where the stream cannot be looked at.
   local seen, s = pcall(stream)
@@ -223,20 +226,34 @@ local function asSet(list)
   return is
 end
 
+-- undelivered counts the entries after an id: exactly up to most, from there on only "more".
+local function undelivered(s, last, most)
+  if s.first and idLess(last, s.first) then return s.length, false end
+  local n = #redis.call('XRANGE', SHARD, '(' .. last, '+', 'COUNT', most + 1)
+  return math.min(n, most), n > most
+end
+
 -- evidence is one look at all groups: the verdict and the object of the reply. Redis's lag is
--- shown, never used: it is often unknown or too high.
+-- shown, never used for the verdict: it is often unknown or too high. Where it is higher than
+-- what is left to deliver, the difference went (trimmed, deleted) before it was delivered.
 local function evidence()
   local s = stream()
   if not s then return 'UNKNOWN', {verdict = 'UNKNOWN', error = 'the stream is missing'} end
   local ignored, there, busy, list = asSet(A.ignored), {}, false, {}
+  local most = tonumber(A.most or '0')
+  if most == 0 then most = 100 end
   for _, g in ipairs(groups()) do
     there[g.name] = true
     -- The newest entry decides: if it was delivered, nothing lies after the last delivered id.
     local after = s.top and idLess(g.last, s.top) or false
     if (g.pending > 0 or after) and not ignored[g.name] then busy = true end
+    local left, more = 0, false
+    if after then left, more = undelivered(s, g.last, most) end
     list[#list + 1] = {
       name = g.name, pending = int(g.pending), last = g.last, after = after,
-      lag = g.lag and int(g.lag), ignored = ignored[g.name],
+      left = int(left), more = more, lag = g.lag and int(g.lag), ignored = ignored[g.name],
+      missed = g.lag and not more and int(math.max(g.lag - left, 0)) or nil,
+      trimmed = H['trimmed:' .. g.name], gone = H['gone:' .. g.name],
     }
   end
   local r = {verdict = busy and 'BUSY' or 'DRAINED', groups = #list > 0 and list or nil}
