@@ -54,7 +54,7 @@ func (a *actor) startPass() {
 	}
 	now := time.Now()
 	if !a.periodic.holder {
-		if p := stream.Plan(a.cache.unit.Stream, a.now()); !p.Empty() && a.periodic.lockDue.Sub(now) < a.tickerRenewal()-50*time.Millisecond {
+		if stream.Pending(a.cache.unit.Stream, a.now()) && a.periodic.lockDue.Sub(now) < a.tickerRenewal()-50*time.Millisecond {
 			a.periodic.wanted = true
 		}
 		return
