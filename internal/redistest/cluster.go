@@ -182,6 +182,118 @@ func (c *Cluster) Master(tb testing.TB, key string) *Server {
 	return nil
 }
 
+// ReplicaOf is the node that follows master.
+func (c *Cluster) ReplicaOf(tb testing.TB, master *Server) *Server {
+	tb.Helper()
+	host, port := hostPort(tb, master.Addr)
+	for _, n := range c.Nodes {
+		cl := n.client()
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		info, err := cl.Info(ctx, "replication").Result()
+		cancel()
+		_ = cl.Close()
+		if err == nil && strings.Contains(info, "master_host:"+host+"\r\n") && strings.Contains(info, "master_port:"+port+"\r\n") {
+			return n
+		}
+	}
+	tb.Fatalf("%s has no replica", master.Addr)
+	return nil
+}
+
+// Detach has replica receive everything that master has done so far, and nothing of what
+// follows, without either of them failing: master goes on as one without a replica.
+func (c *Cluster) Detach(tb testing.TB, master, replica *Server) {
+	tb.Helper()
+	if err := replica.waitInSync(master, startTimeout); err != nil {
+		tb.Fatalf("replica %s of %s: %v", replica.Addr, master.Addr, err)
+	}
+	cl := replica.client()
+	defer func() { _ = cl.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	// The master asks for no password, so one that gives it is sent away.
+	if err := cl.ConfigSet(ctx, "masterauth", "refused").Err(); err != nil {
+		tb.Fatalf("detach %s: %v", replica.Addr, err)
+	}
+	if err := cl.Do(ctx, "CLIENT", "KILL", "TYPE", "master").Err(); err != nil {
+		tb.Fatalf("detach %s: %v", replica.Addr, err)
+	}
+	m := master.client()
+	defer func() { _ = m.Close() }()
+	if err := poll(startTimeout, func(ctx context.Context) error {
+		info, err := m.Info(ctx, "replication").Result()
+		if err == nil && strings.Contains(info, "state=online") {
+			err = errors.New("it is still followed")
+		}
+		return err
+	}); err != nil {
+		tb.Fatalf("detach %s: %v", replica.Addr, err)
+	}
+}
+
+// FailOver kills master with SIGKILL and has replica take its slots over at once; it returns when
+// all nodes that run agree. What replica has not received is lost.
+func (c *Cluster) FailOver(tb testing.TB, master, replica *Server) {
+	tb.Helper()
+	master.Kill()
+	cl := replica.client()
+	defer func() { _ = cl.Close() }()
+	if err := poll(clusterTimeout, func(ctx context.Context) error {
+		if err := cl.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER").Err(); err != nil && !strings.Contains(err.Error(), "to a replica") {
+			return err
+		}
+		return nil
+	}); err != nil {
+		tb.Fatalf("fail over to %s: %v", replica.Addr, err)
+	}
+	_, port := hostPort(tb, replica.Addr)
+	for _, n := range c.Nodes {
+		if n == master {
+			continue
+		}
+		node := n.client()
+		err := poll(clusterTimeout, func(ctx context.Context) error {
+			info, err := node.ClusterInfo(ctx).Result()
+			if err != nil {
+				return err
+			}
+			nodes, err := node.ClusterNodes(ctx).Result()
+			switch {
+			case err != nil:
+				return err
+			case !strings.Contains(info, "cluster_state:ok"):
+				return errors.New("cluster_state is not ok")
+			}
+			for line := range strings.Lines(nodes) {
+				if strings.Contains(line, ":"+port+"@") && strings.Contains(line, "master") {
+					return nil
+				}
+			}
+			return errors.New("it does not see the new master")
+		})
+		_ = node.Close()
+		if err != nil {
+			tb.Fatalf("node %s after the failover to %s: %v", n.Addr, replica.Addr, err)
+		}
+	}
+}
+
+// Rejoin starts a killed node again; it becomes the replica of the node that took its slots.
+func (c *Cluster) Rejoin(tb testing.TB, old, master *Server) {
+	tb.Helper()
+	cl := master.client()
+	defer func() { _ = cl.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := cl.ConfigSet(ctx, "masterauth", "").Err(); err != nil {
+		tb.Fatalf("password of %s: %v", master.Addr, err)
+	}
+	old.Restart(tb)
+	if err := old.waitInSync(master, clusterTimeout); err != nil {
+		tb.Fatalf("%s does not follow %s: %v", old.Addr, master.Addr, err)
+	}
+}
+
 func (c *Cluster) kill() {
 	for _, n := range c.Nodes {
 		if n != nil {

@@ -108,3 +108,92 @@ func TestSharedCluster(t *testing.T) {
 		t.Fatalf("20 keys are on %d masters", len(seen))
 	}
 }
+
+// TestPair: what is written behind Detach is lost by the failover, what was written before is not.
+func TestPair(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	p := redistest.StartPair(t)
+	c := p.Client(t)
+	held := make(chan struct{}, 1)
+	p.Watch(func(cmd redistest.Command) redistest.Verdict {
+		if string(cmd[len(cmd)-1]) != "late" {
+			return redistest.Forward
+		}
+		if err := p.Detach(); err != nil {
+			t.Error(err)
+		}
+		held <- struct{}{}
+		return redistest.Forward
+	})
+	for _, v := range []string{"early", "late"} {
+		if err := c.Set(ctx, "k", v, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-held
+	p.Watch(nil)
+	if v, err := c.Get(ctx, "k").Result(); v != "late" || err != nil {
+		t.Fatalf("the primary has %q, %v", v, err)
+	}
+	p.Promote(t)
+	if err := c.Get(ctx, "k").Err(); err == nil {
+		t.Fatal("the stable address answers while it leads nowhere")
+	}
+	p.Reconnect()
+	if v, err := c.Get(ctx, "k").Result(); v != "early" || err != nil {
+		t.Fatalf("the promoted replica has %q, %v", v, err)
+	}
+	p.Rejoin(t)
+	if v, err := p.Replica.Client(t).Get(ctx, "k").Result(); v != "early" || err != nil {
+		t.Fatalf("the node that came back has %q, %v", v, err)
+	}
+}
+
+// TestPairFrozen: a frozen replica confirms nothing, and has nothing of what was sent to it.
+func TestPairFrozen(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	p := redistest.StartPair(t)
+	p.Freeze()
+	conn := p.Client(t).Conn()
+	defer func() { _ = conn.Close() }()
+	if err := conn.Set(ctx, "k", "late", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Wait(ctx, 1, 100*time.Millisecond).Result(); n != 0 || err != nil {
+		t.Fatalf("WAIT: %d, %v", n, err)
+	}
+	if got := p.Primary.Client(t).Info(ctx, "replication").Val(); !strings.Contains(got, "state=online") {
+		t.Fatalf("the replica has gone: %s", got)
+	}
+	p.Thaw(t)
+	if v, err := p.Replica.Client(t).Get(ctx, "k").Result(); v != "late" || err != nil {
+		t.Fatalf("the replica that goes on has %q, %v", v, err)
+	}
+}
+
+// TestClusterFailOver: a master is replaced at once, without what its replica did not have.
+func TestClusterFailOver(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	c := redistest.StartCluster(t)
+	cl := c.Client(t)
+	if err := cl.Set(ctx, "k", "early", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master := c.Master(t, "k")
+	replica := c.ReplicaOf(t, master)
+	c.Detach(t, master, replica)
+	if err := cl.Set(ctx, "k", "late", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c.FailOver(t, master, replica)
+	if v, err := c.Client(t).Get(ctx, "k").Result(); v != "early" || err != nil {
+		t.Fatalf("the new master has %q, %v", v, err)
+	}
+	c.Rejoin(t, master, replica)
+	if got := c.ReplicaOf(t, replica); got != master {
+		t.Fatalf("%s follows, not %s", got.Addr, master.Addr)
+	}
+}

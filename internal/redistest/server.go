@@ -61,15 +61,27 @@ func StartReplicated(tb testing.TB, args ...string) (primary, replica *Server) {
 	tb.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)
 	primary = Start(tb, args...)
-	host, port, err := net.SplitHostPort(primary.Addr)
-	if err != nil {
-		tb.Fatalf("address of the primary: %v", err)
-	}
-	replica = Start(tb, append(slices.Clip(args), "--replicaof", host+" "+port)...)
+	replica = Start(tb, append(slices.Clip(args), "--replicaof", replicaOf(tb, primary.Addr))...)
 	if err := replica.waitInSync(primary, startTimeout); err != nil {
 		tb.Fatalf("replica %s of %s: %v", replica.Addr, primary.Addr, err)
 	}
 	return primary, replica
+}
+
+// replicaOf is an address as the option of that name takes it.
+func replicaOf(tb testing.TB, addr string) string {
+	tb.Helper()
+	host, port := hostPort(tb, addr)
+	return host + " " + port
+}
+
+func hostPort(tb testing.TB, addr string) (host, port string) {
+	tb.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		tb.Fatalf("address of a primary: %v", err)
+	}
+	return host, port
 }
 
 // launch starts a server in dir on a free port. A port that was taken in the meantime makes
