@@ -12,9 +12,9 @@ type Preview struct {
 	// already) or CANCEL (it would be rolled back, since its old count is asked for).
 	Action         PreviewAction     `json:"action"`
 	ReshardingID   string            `json:"reshardingId,omitempty"` // of ATTACH and CANCEL
-	FromShardCount int               `json:"fromShardCount"`
+	FromShardCount int               `json:"fromShardCount"`         // of CANCEL: the one in force, which stays
 	ToShardCount   int               `json:"toShardCount"`
-	Resharding     ReshardingPolicy  `json:"resharding"` // the policy in effect, defaults filled in
+	Resharding     ReshardingPolicy  `json:"resharding"` // the policy in effect, defaults filled in; of ATTACH the running one's
 	ShardsAdded    []int             `json:"shardsAdded"`
 	ShardsRemoved  []int             `json:"shardsRemoved"`
 	MovedFraction  float64           `json:"movedFraction"` // share of all keys whose shard changes, 0..1
@@ -59,12 +59,16 @@ type PreviewGroup struct {
 	// Members are those of a managed group that are live, and those that lose or gain a shard.
 	LiveMembers     int      `json:"liveMembers"`
 	AffectedMembers []string `json:"affectedMembers"` // at most 100, sorted
+	AffectedCount   int      `json:"affectedCount"`   // of all of them
 	Pending         int64    `json:"pending"`
 	Undelivered     int64    `json:"undelivered"`
 	UndeliveredMore bool     `json:"undeliveredMore,omitempty"` // there are more than were counted
-	RatePerSecond   *float64 `json:"ratePerSecond"`             // acknowledgements observed, null: not known
-	DrainEstimateMs *int64   `json:"drainEstimateMs"`
-	Basis           string   `json:"basis"`
+	// Lag is how many there are by Redis's own counters: never too few, often too many; null
+	// where they do not tell.
+	Lag             *int64   `json:"lag"`
+	RatePerSecond   *float64 `json:"ratePerSecond"`   // acknowledgements observed, null: not known
+	DrainEstimateMs *int64   `json:"drainEstimateMs"` // null: not known
+	Basis           string   `json:"basis"`           // what the estimate rests on, or why there is none
 }
 
 // PreviewNote is one blocker or risk. Codes of blockers are those of errors where the call would
@@ -83,7 +87,14 @@ const (
 	NoteDrainTooSlow        = "DRAIN_LONGER_THAN_PAUSE"
 	NoteEntriesDeleted      = "ENTRIES_DELETED" // what is left on removed shards goes with them
 	NotePublishingPaused    = "PUBLISHING_PAUSED"
-	NoteShardExhausted      = "SHARD_EXHAUSTED" // cannot be unsealed
+	NoteShardExhausted      = "SHARD_EXHAUSTED"      // cannot be unsealed: appends to it stay refused
+	NoteShardMissing        = "SHARD_MISSING"        // of the present layout, not there or retired
+	NoteShardUnreadable     = "SHARD_UNREADABLE"     // it did not answer
+	NoteGroupMissing        = "GROUP_MISSING"        // registered, but not on a shard that is to be drained
+	NoteIgnoredBacklog      = "IGNORED_BACKLOG"      // of an ignored group, on shards that are removed
+	NoteNoShardsLeft        = "NO_SHARDS_LEFT"       // nothing can be appended afterwards
+	NotePolicyNotApplied    = "POLICY_NOT_APPLIED"   // a running resharding keeps the policy that it began with
+	NotePlainProducers      = "PLAIN_PRODUCERS_SEEN" // producers that do not fence: the pause waits for their caches
 )
 
 // MovedFraction is the share of all keys whose shard differs between two shard counts: of the
