@@ -1,35 +1,27 @@
 package e2e_test
 
 import (
-	"io"
-	"log"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"sync/atomic"
 	"testing"
+
+	"github.com/redisstream/terraform-provider-redisstream/internal/balancer"
 )
 
 // startBalancer spreads requests over the replicas, one after the other, as a balancer without
-// affinity does. A replica that cannot be reached makes it answer 502, as a balancer does until
-// its health check has noticed.
+// affinity does. It ends with the test.
 func startBalancer(t *testing.T, replicas []*coordinator) string {
 	t.Helper()
-	var next atomic.Uint64
-	var targets []*url.URL
+	var urls []string
 	for _, r := range replicas {
-		u, err := url.Parse(r.url())
-		if err != nil {
-			t.Fatal(err)
-		}
-		targets = append(targets, u)
+		urls = append(urls, r.url())
 	}
-	s := httptest.NewServer(&httputil.ReverseProxy{
-		ErrorLog: log.New(io.Discard, "", 0), // replicas are killed on purpose
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(targets[next.Add(1)%uint64(len(targets))])
-		},
+	b, err := balancer.Start(t.Context(), urls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("close of the balancer: %v", err)
+		}
 	})
-	t.Cleanup(s.Close)
-	return s.URL
+	return b.URL
 }

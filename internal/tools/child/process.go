@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -30,10 +31,15 @@ type Process struct {
 // PID of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Start starts a program in dir; what it prints goes to dir/name.log.
+// Start starts a program in dir; what it prints is appended to dir/name.log.
 func Start(ctx context.Context, dir, name string, env []string, program string, args ...string) (*Process, error) {
+	return start(ctx, dir, name, env, nil, nil, program, args)
+}
+
+// start is Start with standard input and output of the caller's, nil for none and for the log.
+func start(ctx context.Context, dir, name string, env []string, in, out *os.File, program string, args []string) (*Process, error) {
 	p := &Process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
-	out, err := os.Create(p.log)
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("log of %s: %w", name, err)
 	}
@@ -41,16 +47,22 @@ func Start(ctx context.Context, dir, name string, env []string, program string, 
 	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if in != nil {
+		p.cmd.Stdin = in
+	}
+	if out != nil {
+		p.cmd.Stdout = out
+	}
 	// A Ctrl-C in the terminal is for the starter alone: it stops its children in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
-		out.Close()
+		log.Close()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
-		out.Close()
+		log.Close()
 		close(p.done)
 	}()
 	return p, nil
@@ -62,12 +74,38 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Stop asks the process to end, waits, and kills it when it does not.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.Thaw() // a frozen one would not hear of it
 	select {
 	case <-p.done:
 	case <-time.After(10 * time.Second):
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
+}
+
+// Err is how the process ended, once Done is closed.
+func (p *Process) Err() error { return p.err }
+
+// Kill ends the process with SIGKILL and waits. It may be called again.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it has ended by itself, then
+	<-p.done
+}
+
+// Freeze stops the process with SIGSTOP: its connections stay open and nothing is answered.
+func (p *Process) Freeze() error {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("freeze %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Thaw undoes Freeze.
+func (p *Process) Thaw() error {
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		return fmt.Errorf("thaw %s: %w", p.name, err)
+	}
+	return nil
 }
 
 // WaitFor asks ready until it says yes, the process has ended or the time is up.
@@ -104,18 +142,20 @@ func (p *Process) tail() []byte {
 	return bytes.TrimSpace(b)
 }
 
-// FreeAddress is a loopback address that nothing listened on a moment ago.
+// FreeAddress is a loopback address that nothing listened on a moment ago. Its port is below
+// those that systems give to outgoing connections: none of these takes it while a program that
+// was killed is down.
 func FreeAddress(ctx context.Context) (addr, port string, err error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", "", fmt.Errorf("free port: %w", err)
+	const low, high, tries = 10240, 32000, 50
+	for range tries {
+		port = strconv.Itoa(low + rand.IntN(high-low))
+		addr = net.JoinHostPort("127.0.0.1", port)
+		var l net.Listener
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
+			return addr, port, l.Close()
+		}
 	}
-	defer l.Close()
-	tcp, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return "", "", fmt.Errorf("free port: unexpected address %s", l.Addr())
-	}
-	return tcp.String(), strconv.Itoa(tcp.Port), nil
+	return "", "", fmt.Errorf("free port: %w", err)
 }
 
 // Run runs a program to its end and returns what it printed; a failure carries it.
