@@ -26,10 +26,17 @@ const (
 
 // Call is the per-call extras of a mutation.
 type Call struct {
-	IfMatch        int64  // generation that the caller saw; 0: any
+	IfMatch        int64  // generation that the caller saw; 0: any, MustBeNew: there is none yet
 	IdempotencyKey string // sent as Idempotency-Key
 	RequestID      string // sent as X-Request-Id
+	// Grace is how long a request that is under way when the context ends may still take: cutting
+	// it off at once would leave its outcome unknown for the sake of seconds. No other is sent
+	// then. Default none.
+	Grace time.Duration
 }
+
+// MustBeNew as Call.IfMatch asks for a creation and for nothing else (If-None-Match: *).
+const MustBeNew = -1
 
 // request is one call of the API.
 type request struct {
@@ -44,6 +51,7 @@ type request struct {
 	repeatable bool
 	once       bool // never repeated
 	anonymous  bool
+	token      string // in place of the client's credentials
 }
 
 func (r *request) pathText() string {
@@ -54,6 +62,17 @@ func (r *request) pathText() string {
 	return base + "/" + strings.Join(escaped, "/")
 }
 
+// Attempt is one request that was sent, for Config.Observe. It carries no header and no body.
+type Attempt struct {
+	Method, Path string
+	Endpoint     string // without credentials: an endpoint never has any
+	RequestID    string // of Call
+	Number       int    // 1 for the first
+	StatusCode   int    // 0: no answer
+	Took         time.Duration
+	Err          error // nil on success
+}
+
 // do sends r, repeats it as far as that is safe, and decodes the answer into out, if any.
 func (c *Client) do(ctx context.Context, r *request, out any) (status int, err error) {
 	var body []byte
@@ -62,28 +81,106 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 			return 0, fmt.Errorf("encode body of %s %s: %w", r.method, r.pathText(), err)
 		}
 	}
+	var (
+		started = time.Now()
+		patient time.Time // until when refusals for overload are borne
+	)
 	for attempt := 0; ; attempt++ {
-		status, err = c.attempt(ctx, r, body, out)
-		if err == nil || r.once || attempt >= c.cfg.Retries || ctx.Err() != nil || !r.again(err) {
+		if held := c.hold(ctx, r); held != nil {
+			if err == nil {
+				err = held
+			}
 			return status, err
 		}
-		var e *Error
-		wait := backoff(attempt)
-		if errors.As(err, &e) && e.RetryAfter > 0 {
-			wait = e.RetryAfter + rand.N(firstBackoff)
-		} else if attempt == 0 && len(c.endpoints) > 1 {
-			wait = 0 // another endpoint is asked
+		sent := time.Now()
+		status, err = c.attempt(ctx, r, body, out, attempt)
+		if e := (*Error)(nil); errors.As(err, &e) {
+			e.Attempts, e.Took = attempt+1, time.Since(started)
+		}
+		overloaded := c.noteLoad(sent, status, err)
+		if err == nil || r.once || ctx.Err() != nil || !r.again(err) {
+			return status, err
+		}
+		wait := c.wait(attempt, err)
+		if overloaded {
+			if patient.IsZero() {
+				patient = time.Now().Add(c.cfg.OverloadBudget)
+			}
+			wait = min(wait, c.cfg.OverloadBudget/2)
+			if time.Until(patient) < wait {
+				return status, err
+			}
+		} else if attempt >= c.cfg.Retries {
+			return status, err
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return status, err // it would only end in a time-out that hides the reason
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if sleep(ctx, wait) != nil {
 			return status, err
 		}
+	}
+}
+
+// hold waits for the call's turn while the coordinator is overloaded.
+func (c *Client) hold(ctx context.Context, r *request) error {
+	if c.cfg.OverloadBudget == 0 || r.once {
+		return nil
+	}
+	if err := sleep(ctx, c.pace.reserve(time.Now())); err != nil {
+		return &Error{Method: r.method, Path: r.pathText(), Err: err}
+	}
+	return nil
+}
+
+// noteLoad tells the pacer of an answer and says whether it is a refusal that is borne for
+// OverloadBudget.
+func (c *Client) noteLoad(sent time.Time, status int, err error) bool {
+	if c.cfg.OverloadBudget == 0 {
+		return false
+	}
+	if status != http.StatusTooManyRequests && status != http.StatusServiceUnavailable {
+		if status != 0 {
+			c.pace.accepted()
+		}
+		return false
+	}
+	var e *Error
+	after := time.Duration(0)
+	if errors.As(err, &e) {
+		after = min(e.RetryAfter, c.cfg.OverloadBudget/2)
+	}
+	c.pace.overloaded(sent, time.Now(), after)
+	return true
+}
+
+// wait is the time before the next attempt.
+func (c *Client) wait(attempt int, err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) && e.RetryAfter > 0 {
+		return e.RetryAfter + backoff(attempt)
+	}
+	if attempt == 0 && len(c.endpoints) > 1 {
+		return 0 // another endpoint is asked
+	}
+	return backoff(attempt)
+}
+
+// sleep waits for d, or returns the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -103,7 +200,10 @@ func (r *request) again(err error) bool {
 		e.StatusCode < 300: // cut short
 		return r.repeatable
 	}
-	return e.StatusCode == http.StatusTooManyRequests || e.StatusCode == http.StatusServiceUnavailable
+	if e.StatusCode == http.StatusServiceUnavailable { // of something that is no coordinator: it may have been passed on
+		return r.repeatable || r.call.IdempotencyKey != ""
+	}
+	return e.StatusCode == http.StatusTooManyRequests
 }
 
 // backoff doubles, with full jitter.
@@ -116,7 +216,36 @@ func backoff(attempt int) time.Duration {
 }
 
 // attempt sends r once, to the endpoint in use; when that fails the next call takes the next.
-func (c *Client) attempt(ctx context.Context, r *request, body []byte, out any) (int, error) {
+func (c *Client) attempt(ctx context.Context, r *request, body []byte, out any, number int) (status int, err error) {
+	if c.cfg.Observe != nil {
+		begin, endpoint := time.Now(), c.endpoints[int(c.current.Load())%len(c.endpoints)]
+		defer func() {
+			c.cfg.Observe(ctx, Attempt{
+				Method: r.method, Path: r.pathText(), Endpoint: endpoint, RequestID: r.call.RequestID,
+				Number: number + 1, StatusCode: status, Took: time.Since(begin), Err: err,
+			})
+		}()
+	}
+	return c.send(ctx, r, body, out)
+}
+
+// outlive derives a context that ends grace later than ctx.
+func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	if grace <= 0 {
+		return context.WithCancel(ctx)
+	}
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if sleep(out, grace) == nil {
+			cancel()
+		}
+	})
+	return out, func() { stop(); cancel() }
+}
+
+func (c *Client) send(ctx context.Context, r *request, body []byte, out any) (int, error) {
+	ctx, stop := outlive(ctx, r.call.Grace)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout+r.hold)
 	defer cancel()
 	index := c.current.Load()
@@ -129,7 +258,9 @@ func (c *Client) attempt(ctx context.Context, r *request, body []byte, out any) 
 	if err != nil {
 		return 0, &Error{Method: r.method, Path: path, Err: redact(err)}
 	}
-	c.header(req, r, body != nil)
+	if err := c.header(req, r, body != nil); err != nil {
+		return 0, &Error{Method: r.method, Path: path, Err: err}
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if !ended(ctx) {
@@ -151,7 +282,7 @@ func (c *Client) attempt(ctx context.Context, r *request, body []byte, out any) 
 	}
 }
 
-func (c *Client) header(req *http.Request, r *request, hasBody bool) {
+func (c *Client) header(req *http.Request, r *request, hasBody bool) error {
 	h := req.Header
 	h.Set("Accept", "application/json")
 	h.Set("User-Agent", c.agent)
@@ -160,12 +291,23 @@ func (c *Client) header(req *http.Request, r *request, hasBody bool) {
 	}
 	switch {
 	case r.anonymous:
+	case r.token != "":
+		h.Set("Authorization", "Bearer "+r.token)
+	case c.cfg.TokenSource != nil:
+		token, err := c.cfg.TokenSource()
+		if err != nil {
+			return fmt.Errorf("token: %w", err)
+		}
+		h.Set("Authorization", "Bearer "+token)
 	case c.cfg.Token != "":
 		h.Set("Authorization", "Bearer "+c.cfg.Token)
 	case c.cfg.Username != "":
 		req.SetBasicAuth(c.cfg.Username, c.cfg.Password)
 	}
-	if r.call.IfMatch != 0 {
+	switch {
+	case r.call.IfMatch == MustBeNew:
+		h.Set("If-None-Match", "*")
+	case r.call.IfMatch != 0:
 		h.Set("If-Match", `"`+strconv.FormatInt(r.call.IfMatch, 10)+`"`)
 	}
 	if r.call.IdempotencyKey != "" {
@@ -174,6 +316,7 @@ func (c *Client) header(req *http.Request, r *request, hasBody bool) {
 	if r.call.RequestID != "" {
 		h.Set("X-Request-Id", r.call.RequestID)
 	}
+	return nil
 }
 
 // decode reads an answer: out on success, the coordinator's refusal, or ErrUnexpectedAnswer.

@@ -154,7 +154,7 @@ func Retry(memberID string, req *protocol.HeartbeatRequest) protocol.HeartbeatRe
 func (t *Turn) PutStream(prefix string, spec protocol.StreamSpec, identity string, req stream.Request) (created bool, reshardingID string, err *protocol.Error) {
 	t.streamTouched = true
 	if t.stream == nil || t.streamDeleted {
-		if req.IfMatch != 0 {
+		if req.IfMatch > 0 {
 			return false, "", protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q does not exist, so it has no generation %d", prefix, req.IfMatch))
 		}
 		t.stream = stream.Begin(stream.New(prefix, spec, identity, req, t.now))

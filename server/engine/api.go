@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
+	"github.com/redisstream/terraform-provider-redisstream/server/stream"
 )
 
 // Config of an Engine. Store, CoordinatorID and Logger are required.
@@ -26,13 +27,16 @@ type Config struct {
 	TickerTTL     time.Duration         // soft lock of a stream's periodic work; default 3 s
 }
 
+// MustBeNew as Mutation.IfMatch asks for a creation of the stream and for nothing else.
+const MustBeNew = stream.MustBeNew
+
 // Mutation is what every admin call carries besides its own arguments. Audit is appended in the
 // commit that makes the change (or proves that nothing was to change); Status and Outcome are
 // filled in by the engine. A refused or failed call is not audited by the engine: the caller
 // records it with Audit.
 type Mutation struct {
 	Audit   protocol.AuditEvent
-	IfMatch int64
+	IfMatch int64 // generation that the caller saw, 0: any, MustBeNew: none
 	// Audited is set once Audit is stored, so that a call that fails later, while it waits for
 	// what it began, is not recorded twice. May be nil.
 	Audited *atomic.Bool

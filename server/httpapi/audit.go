@@ -108,9 +108,16 @@ func (h *Handler) mutation(c *call) (engine.Mutation, error) {
 	return engine.Mutation{Audit: h.event(c), IfMatch: generation, Audited: &c.audited}, nil
 }
 
-// ifMatch is the generation of an If-Match header, bare or as an entity tag; 0 without one.
+// ifMatch is the generation of an If-Match header, bare or as an entity tag; 0 without one, and
+// engine.MustBeNew for If-None-Match: *.
 func ifMatch(header http.Header) (int64, error) {
 	given := header.Values("If-Match")
+	if none := header.Values("If-None-Match"); len(none) > 0 {
+		if len(none) > 1 || strings.TrimSpace(none[0]) != "*" || len(given) > 0 {
+			return 0, protocol.Invalid("If-None-Match", "must be *, which asks for a creation; If-Match does not go with it")
+		}
+		return engine.MustBeNew, nil
+	}
 	if len(given) == 0 {
 		return 0, nil
 	}

@@ -119,6 +119,7 @@ func TestRefusedHeadersAndQueries(t *testing.T) {
 		{"PUT", s, ok, "If-Match", `0`, "If-Match"},
 		{"PUT", s, ok, "If-Match", `"1", "2"`, "If-Match"},
 		{"PUT", s, ok, "If-Match", `99999999999999999999`, "If-Match"},
+		{"PUT", s, ok, "If-None-Match", `"1"`, "If-None-Match"},
 		{"PUT", s, ok, "Idempotency-Key", "a b", "Idempotency-Key"},
 		{"PUT", s, ok, "Idempotency-Key", strings.Repeat("a", 129), "Idempotency-Key"},
 		{"PUT", s, ok, "Content-Type", "application/x-www-form-urlencoded", "Content-Type"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/server/engine"
 )
 
 const by = `"requestedBy":"ann","reason":"growth"`
@@ -108,6 +109,10 @@ func TestPutStreamStatuses(t *testing.T) {
 	put(header("If-Match", "12"))
 	if got := b.engine.last(t, "PutStream").mutation.IfMatch; got != 12 {
 		t.Errorf("If-Match 12 became %d", got)
+	}
+	put(header("If-None-Match", "*"))
+	if got := b.engine.last(t, "PutStream").mutation.IfMatch; got != engine.MustBeNew {
+		t.Errorf("If-None-Match: * became %d", got)
 	}
 }
 

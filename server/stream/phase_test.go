@@ -287,6 +287,9 @@ func TestPut(t *testing.T) {
 		if _, _, err := put(h, sp, stream.Request{ID: "x", IfMatch: generation}); err == nil || err.Code != protocol.CodeGenerationMismatch {
 			t.Fatalf("stale generation: %v", err)
 		}
+		if _, _, err := put(h, spec(4), stream.Request{ID: "x", IfMatch: stream.MustBeNew}); err == nil || err.Code != protocol.CodeGenerationMismatch || h.s.Active != nil {
+			t.Fatalf("a creation of what exists: %v", err)
+		}
 	})
 	t.Run("the same count attaches", func(t *testing.T) {
 		t.Parallel()

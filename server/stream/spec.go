@@ -102,6 +102,9 @@ func (s *State) admits(req Request) *protocol.Error {
 }
 
 func (s *State) matches(req Request) *protocol.Error {
+	if req.IfMatch == MustBeNew {
+		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q exists already, at generation %d", s.Prefix, s.Generation))
+	}
 	if req.IfMatch != 0 && req.IfMatch != s.Generation {
 		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q is at generation %d, not %d; read it again", s.Prefix, s.Generation, req.IfMatch))
 	}

@@ -38,8 +38,11 @@ type Request struct {
 	ID          string
 	RequestedBy string
 	Reason      string
-	IfMatch     int64 // generation, 0: any
+	IfMatch     int64 // generation, 0: any, MustBeNew: there is no such stream
 }
+
+// MustBeNew as Request.IfMatch asks for a creation and for nothing else.
+const MustBeNew = -1
 
 // edit returns the state to modify. Every input that edits ends with settle.
 func (t *Turn) edit(now protocol.Instant) *State {
