@@ -67,6 +67,7 @@ func (b *bench) benchmarks() []struct {
 		{"consume", b.consume},
 		{"pause", b.pauseWindow},
 		{"shards", b.thousandShards},
+		{"thousands", b.thousands},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -215,91 +214,4 @@ func (b *bench) trim(ctx context.Context, prefix string) error {
 		return nil
 	})
 	return err
-}
-
-// pauseWindow measures for how long a quiesced resharding 8 → 16 with nothing to drain pauses
-// publishing: by its record, and as the longest time in which none of two producers that append
-// all the time got an answer.
-func (b *bench) pauseWindow(ctx context.Context) ([]result, error) {
-	const prefix = "pause"
-	if err := b.makeStream(ctx, prefix, 8, ""); err != nil {
-		return nil, err
-	}
-	var seen gap
-	appending, stop := context.WithCancel(ctx)
-	defer stop()
-	calls, callCtx := errgroup.WithContext(appending)
-	for n := range 2 {
-		p, rdb, err := b.producer(prefix, false)
-		if err != nil {
-			return nil, err
-		}
-		defer rdb.Close()
-		defer p.Close(ctx)
-		for c := range 8 { // callers that wait: a steady load that the machine bears
-			calls.Go(func() error {
-				for i := n + 2*c; appending.Err() == nil; i += 16 {
-					_, err := p.Append(callCtx, keys[i%len(keys)], producer.Fields{"body", body})
-					if err != nil && appending.Err() == nil {
-						return err
-					}
-					seen.answered()
-				}
-				return nil
-			})
-		}
-	}
-	var paused, gaps []time.Duration
-	for range 5 {
-		seen.reset()
-		if err := b.reshard(callCtx, prefix, 16, protocol.StrategyQuiesce); err != nil {
-			return nil, err
-		}
-		gaps = append(gaps, seen.longest())
-		r, err := b.last(ctx, prefix)
-		if err != nil {
-			return nil, err
-		}
-		paused = append(paused, time.Duration(r.PausedMs)*time.Millisecond)
-		if err := b.reshard(callCtx, prefix, 8, protocol.StrategyQuiesce); err != nil {
-			return nil, err
-		}
-	}
-	stop()
-	if err := calls.Wait(); err != nil {
-		return nil, err
-	}
-	return []result{
-		within("quiesced 8 → 16, nothing to drain: paused", median(paused), 100*time.Millisecond, 0),
-		within("… longest gap that producers see", median(gaps), 100*time.Millisecond, 0),
-	}, nil
-}
-
-// gap is the longest time between two answers.
-type gap struct {
-	mu   sync.Mutex
-	last time.Time
-	most time.Duration
-}
-
-func (g *gap) answered() {
-	now := time.Now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.last.IsZero() {
-		g.most = max(g.most, now.Sub(g.last))
-	}
-	g.last = now
-}
-
-func (g *gap) reset() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.last, g.most = time.Time{}, 0
-}
-
-func (g *gap) longest() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.most
 }

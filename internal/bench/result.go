@@ -43,6 +43,11 @@ func within(name string, value, limit, reference time.Duration) result {
 	return r
 }
 
+// atMost is a number that should be no more than limit.
+func atMost(name string, value, limit float64, unit string) result {
+	return result{Name: name, Value: value, Unit: unit, Target: fmt.Sprintf("≤ %s %s", number(limit), unit), Met: value <= limit}
+}
+
 func writeJSON(path string, all []result) error {
 	b, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
