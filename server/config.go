@@ -81,6 +81,8 @@ type Config struct {
 	// TokenTTL is the life of a bearer token, 1 min to 365 days. Default 7 days.
 	TokenTTL time.Duration
 
+	// Version is the release that /monitoring/health shows. Default: none.
+	Version string
 	// CoordinatorID names this replica in audit entries and logs. Default: host name and a
 	// random suffix.
 	CoordinatorID string

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 	"github.com/redisstream/terraform-provider-redisstream/server/engine"
 	"github.com/redisstream/terraform-provider-redisstream/server/httpapi"
 	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
@@ -79,6 +80,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.client = open()
+	faultpoint.Watch(s.client, redisstore.ScriptNames)
 	if err := s.assemble(networks); err != nil {
 		return nil, errors.Join(fmt.Errorf("coordinator: %w", err), s.client.Close())
 	}
@@ -95,12 +97,13 @@ func (s *Server) assemble(networks []netip.Prefix) (err error) {
 	}
 	s.engine, err = engine.New(engine.Config{
 		Store: s.store, CoordinatorID: cfg.CoordinatorID, Logger: s.log, Registerer: s.registry, RoutingLease: cfg.RoutingLease,
+		TickerTTL: faultpoint.TickerTTL(),
 	})
 	if err != nil {
 		return err
 	}
 	s.handler, err = httpapi.New(httpapi.Config{
-		Engine: s.engine, Logger: s.log, Registry: s.registry, CoordinatorID: cfg.CoordinatorID,
+		Engine: s.engine, Logger: s.log, Registry: s.registry, CoordinatorID: cfg.CoordinatorID, Version: cfg.Version,
 		Users: cfg.users(), AllowAnonymous: cfg.InsecureAllowAnonymous, AnonymousMembers: cfg.InsecureAnonymousMembers,
 		TokenSecret: []byte(cfg.TokenSecret), TokenTTL: cfg.TokenTTL,
 		TrustedProxies: networks, BodyLimit: cfg.BodyLimit, DefaultShardCount: cfg.DefaultShardCount,

@@ -206,7 +206,7 @@ func (s settings) config(logger *zap.Logger) (server.Config, error) {
 		RedisURL: s.RedisURL, KeyPrefix: s.KeyPrefix, WaitReplicas: s.WaitReplicas,
 		InsecureAllowAnonymous: s.InsecureAllowAnonymous, InsecureAnonymousMembers: s.InsecureAnonymousMembers,
 		TokenSecret: s.TokenSecret, TokenTTL: s.TokenTTL,
-		CoordinatorID: s.CoordinatorID, TrustedProxies: s.TrustedProxies, BodyLimit: s.BodyLimit,
+		Version: version, CoordinatorID: s.CoordinatorID, TrustedProxies: s.TrustedProxies, BodyLimit: s.BodyLimit,
 		DefaultShardCount: s.DefaultShardCount, RoutingLease: s.RoutingLease,
 		StartTimeout: s.StartTimeout, StartUnready: true, ShutdownDelay: s.ShutdownDelay, StopTimeout: s.StopTimeout,
 		Logger: logger,

@@ -41,12 +41,3 @@ func (c *Client) AuditEvents(ctx context.Context, q AuditQuery) (l protocol.Audi
 	_, err = c.do(ctx, &request{method: http.MethodGet, path: []string{"audit", "events"}, query: query, repeatable: true}, &l)
 	return l, err
 }
-
-// Login exchanges credentials for a bearer token.
-func (c *Client) Login(ctx context.Context, username, password string) (r protocol.LoginResponse, err error) {
-	_, err = c.do(ctx, &request{
-		method: http.MethodPost, path: []string{"auth", "login"}, anonymous: true, repeatable: true,
-		body: protocol.LoginRequest{Username: username, Password: password},
-	}, &r)
-	return r, err
-}

@@ -86,11 +86,8 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 		patient time.Time // until when refusals for overload are borne
 	)
 	for attempt := 0; ; attempt++ {
-		if held := c.hold(ctx, r); held != nil {
-			if err == nil {
-				err = held
-			}
-			return status, err
+		if ended := c.hold(ctx, r); ended != nil {
+			return status, given(r, err, ended)
 		}
 		sent := time.Now()
 		status, err = c.attempt(ctx, r, body, out, attempt)
@@ -98,8 +95,11 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 			e.Attempts, e.Took = attempt+1, time.Since(started)
 		}
 		overloaded := c.noteLoad(sent, status, err)
-		if err == nil || r.once || ctx.Err() != nil || !r.again(err) {
+		if err == nil || r.once || !r.again(err) {
 			return status, err
+		}
+		if ended := ctx.Err(); ended != nil {
+			return status, given(r, err, ended)
 		}
 		wait := c.wait(attempt, err)
 		if overloaded {
@@ -116,10 +116,24 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return status, err // it would only end in a time-out that hides the reason
 		}
-		if sleep(ctx, wait) != nil {
-			return status, err
+		if ended := sleep(ctx, wait); ended != nil {
+			return status, given(r, err, ended)
 		}
 	}
+}
+
+// given is the error of a call that was given up between two attempts: it says why, and what the
+// last answer was.
+func given(r *request, last, ended error) error {
+	e := Error{Method: r.method, Path: r.pathText(), Err: ended}
+	if errors.Is(last, ended) {
+		return last
+	}
+	if before := (*Error)(nil); errors.As(last, &before) {
+		e = *before
+		e.Err = fmt.Errorf("%w before the next attempt; the last one: %w", ended, before.Err)
+	}
+	return &e
 }
 
 // hold waits for the call's turn while the coordinator is overloaded.
@@ -127,10 +141,7 @@ func (c *Client) hold(ctx context.Context, r *request) error {
 	if c.cfg.OverloadBudget == 0 || r.once {
 		return nil
 	}
-	if err := sleep(ctx, c.pace.reserve(time.Now())); err != nil {
-		return &Error{Method: r.method, Path: r.pathText(), Err: err}
-	}
-	return nil
+	return sleep(ctx, c.pace.reserve(time.Now()))
 }
 
 // noteLoad tells the pacer of an answer and says whether it is a refusal that is borne for
@@ -194,6 +205,8 @@ func (r *request) again(err error) bool {
 		return false
 	}
 	switch {
+	case hopeless(err):
+		return false
 	case notSent(err):
 		return true
 	case e.StatusCode == 0, e.StatusCode == http.StatusBadGateway, e.StatusCode == http.StatusGatewayTimeout,
@@ -296,7 +309,7 @@ func (c *Client) header(req *http.Request, r *request, hasBody bool) error {
 	case c.cfg.TokenSource != nil:
 		token, err := c.cfg.TokenSource()
 		if err != nil {
-			return fmt.Errorf("token: %w", err)
+			return &tokenError{err}
 		}
 		h.Set("Authorization", "Bearer "+token)
 	case c.cfg.Token != "":

@@ -7,6 +7,8 @@
 package client
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +33,16 @@ type Config struct {
 	// Retries of idempotent calls and of 429/503, with back-off, full jitter and Retry-After.
 	// Default 4; negative: none. Heartbeats are never retried: their caller decides.
 	Retries int
+	// OverloadBudget, if set, bounds by time instead of by Retries how long a call is repeated
+	// that is refused for overload (429 and 503), counted from its first refusal. All calls of the
+	// client then also hold back together after such a refusal. A Retry-After is waited for up to
+	// half of the budget. Default 0: none, Retries counts these too.
+	OverloadBudget time.Duration
+	// TokenSource gives the bearer token of each attempt anew, for tokens that are renewed in a
+	// file while a program runs. It takes the place of Token.
+	TokenSource func() (string, error)
+	// Observe is told of every attempt when it has ended, from the goroutine of the call.
+	Observe func(context.Context, Attempt)
 	// UserAgent is put before the client's own.
 	UserAgent string
 }
@@ -49,6 +61,7 @@ type Client struct {
 	http      *http.Client
 	agent     string
 	current   atomic.Uint32 // index of the endpoint that answered last
+	pace      pacer
 }
 
 // New validates cfg. It sends nothing.
@@ -71,6 +84,12 @@ func New(cfg Config) (*Client, error) {
 		}
 		c.endpoints = append(c.endpoints, strings.TrimSuffix(strings.TrimRight(u.String(), "/"), base))
 	}
+	if cfg.TokenSource != nil && (cfg.Token != "" || cfg.Username != "" || cfg.Password != "") {
+		return nil, errors.New("client: TokenSource and other credentials exclude each other")
+	}
+	if cfg.OverloadBudget < 0 {
+		return nil, fmt.Errorf("client: OverloadBudget %v is negative", cfg.OverloadBudget)
+	}
 	if cfg.Token != "" && (cfg.Username != "" || cfg.Password != "") {
 		return nil, errors.New("client: Token and Username or Password exclude each other")
 	}
@@ -90,15 +109,19 @@ func New(cfg Config) (*Client, error) {
 		c.cfg.Retries = 0
 	}
 	if c.http == nil {
-		c.http = newHTTPClient()
+		c.http = NewHTTPClient(nil)
 	}
 	return c, nil
 }
 
-// newHTTPClient keeps enough idle connections for all members of a process, and follows no
-// redirect: an API does not move, a redirect comes from something that is not a coordinator.
-func newHTTPClient() *http.Client {
+// NewHTTPClient is what New makes for itself, with other TLS settings if tlsConfig is not nil. It
+// keeps enough idle connections for all members of a process, and follows no redirect: an API
+// does not move, a redirect comes from something that is not a coordinator.
+func NewHTTPClient(tlsConfig *tls.Config) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // the standard library's own
+	if tlsConfig != nil {
+		transport.TLSClientConfig = tlsConfig
+	}
 	transport.MaxIdleConnsPerHost = 64
 	transport.ResponseHeaderTimeout = 0
 	return &http.Client{

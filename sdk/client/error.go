@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,15 +19,22 @@ type Error struct {
 	StatusCode int
 	// RetryAfter that the answer asked for; 0 if none.
 	RetryAfter time.Duration
-	Err        error
+	// Attempts is how many requests were sent, in Took.
+	Attempts int
+	Took     time.Duration
+	Err      error
 }
 
 // Error names the call and the cause, never a header or a credential.
 func (e *Error) Error() string {
-	if e.StatusCode == 0 {
-		return fmt.Sprintf("%s %s: %v", e.Method, e.Path, e.Err)
+	tries := ""
+	if e.Attempts > 1 {
+		tries = fmt.Sprintf(" (given up after %d attempts in %v)", e.Attempts, e.Took.Round(100*time.Millisecond))
 	}
-	return fmt.Sprintf("%s %s: HTTP %d: %v", e.Method, e.Path, e.StatusCode, e.Err)
+	if e.StatusCode == 0 {
+		return fmt.Sprintf("%s %s: %v%s", e.Method, e.Path, e.Err, tries)
+	}
+	return fmt.Sprintf("%s %s: HTTP %d: %v%s", e.Method, e.Path, e.StatusCode, e.Err, tries)
 }
 
 // Unwrap gives the cause.
@@ -66,3 +74,19 @@ func redact(err error) error {
 
 // ended says that the caller gave up, which is no fault of the endpoint.
 func ended(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// tokenError is what kept Config.TokenSource from giving a token.
+type tokenError struct{ err error }
+
+func (e *tokenError) Error() string { return "token: " + e.err.Error() }
+func (e *tokenError) Unwrap() error { return e.err }
+
+// hopeless says that another attempt would end the same way: no token to send, or a peer that
+// is not whom it should be.
+func hopeless(err error) bool {
+	if _, ok := errors.AsType[*tokenError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
+}

@@ -39,8 +39,11 @@ type AuditList struct {
 
 // LoginRequest is the body of POST /auth/login.
 type LoginRequest struct {
-	Username string `json:"username"`
-	Password string `json:"password"`
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	// TTLSeconds is the wanted life of the token; longer than the coordinator's own is cut to
+	// that, 0 means it.
+	TTLSeconds int64 `json:"ttlSeconds,omitempty" validate:"min=0"`
 }
 
 // LoginResponse carries a bearer token.

@@ -78,7 +78,7 @@ func newAuthenticator(cfg Config) (*authenticator, error) {
 			return nil, fmt.Errorf("random token secret: %w", err)
 		}
 	}
-	a.tokens = &tokenMaker{secret: secret, ttl: cfg.TokenTTL}
+	a.tokens = &tokenMaker{secret: secret}
 	var work errgroup.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	made := make([]*account, len(cfg.Users))

@@ -107,6 +107,16 @@ func TestLogin(t *testing.T) {
 	if got := b.do("PUT", Base+"/streams/a", `{"shardCount":1}`, bearer(token.AccessToken)); got.Code != 403 {
 		t.Errorf("the token gave a role that its user lacks: %d", got.Code)
 	}
+	for asked, want := range map[string]int64{`"ttlSeconds":900`: 900, `"ttlSeconds":99999999`: 604800, `"ttlSeconds":0`: 604800} {
+		var short protocol.LoginResponse
+		b.login("{"+asked+"}", as("reader")).json(&short)
+		if left := time.Until(short.ExpiresAt).Seconds(); short.ExpiresInSeconds != want || left > float64(want) || left < float64(want)-60 {
+			t.Errorf("%s: expires in %d, %.0f s left", asked, short.ExpiresInSeconds, left)
+		}
+	}
+	if got := b.login(`{"ttlSeconds":-1}`, as("reader")); got.Code != 400 {
+		t.Errorf("a negative life: %d", got.Code)
+	}
 	for _, again := range []answer{b.login("", as("reader")), b.login(`{"username":" "}`, as("reader")), b.login("", bearer(token.AccessToken))} {
 		if again.Code != 200 {
 			t.Errorf("login by header: %d %s", again.Code, again.Body)
@@ -159,7 +169,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the role was taken away: %d", got)
 	}
 	acc := issuer.h.auth.accounts["root"]
-	expired, _, err := issuer.h.auth.tokens.issue(acc, acc.roles, time.Now().Add(-8*24*time.Hour))
+	expired, _, err := issuer.h.auth.tokens.issue(acc, acc.roles, time.Now().Add(-8*24*time.Hour), DefaultTokenTTL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,8 +72,8 @@ func TestOpenAPISchemasMatchTheStructs(t *testing.T) {
 		protocol.HeartbeatRequest{}, protocol.Capacity{}, protocol.RevokingShard{}, protocol.OwnershipSeen{}, protocol.ShardProgress{},
 		protocol.ReshardingPolicy{}, protocol.GroupSpec{},
 	}
-	own := map[string]any{"Session": session{}, "Health": health{}, "ReleaseVersion": releaseVersion{}, "TimingDefaults": timingDefaults{},
-		"CoordinationVersion": coordinationVersion{}, "VersionRange": versionRange{}, "Compatibility": compatibility{},
+	own := map[string]any{"Session": protocol.Session{}, "Health": protocol.Health{}, "ReleaseVersion": protocol.ReleaseVersion{}, "TimingDefaults": protocol.TimingDefaults{},
+		"CoordinationVersion": protocol.CoordinationVersion{}, "VersionRange": protocol.VersionRange{}, "Compatibility": protocol.Compatibility{},
 		"Consumption": consumption{}, "ConsumptionRow": consumptionRow{}, "Probe": probe{}}
 	for _, v := range answers {
 		own[reflect.TypeOf(v).Name()] = v

@@ -23,7 +23,7 @@ func TestReadiness(t *testing.T) {
 	if got := b.do("GET", "/readyz", "", noAuth); got.Code != 503 {
 		t.Errorf("redis away: %d", got.Code)
 	}
-	var state health
+	var state protocol.Health
 	b.do("GET", Base+"/monitoring/health", "").json(&state)
 	if state.Status != "DEGRADED" || state.Redis != "DOWN" {
 		t.Errorf("health: %+v", state)

@@ -36,6 +36,7 @@ type Config struct {
 	Logger        *zap.Logger
 	Registry      *prometheus.Registry // request metrics go in; /metrics serves it
 	CoordinatorID string
+	Version       string // release, shown by /monitoring/health
 
 	Users            []User
 	AllowAnonymous   bool // requests without credentials act as ADMIN

@@ -23,13 +23,20 @@ func (h *Handler) login(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	token, expires, err := h.auth.tokens.issue(acc, roles, time.Now())
+	if body.TTLSeconds < 0 {
+		return reply{}, protocol.Invalid("ttlSeconds", "must not be negative")
+	}
+	ttl := h.cfg.TokenTTL
+	if body.TTLSeconds > 0 && body.TTLSeconds < int64(ttl/time.Second) {
+		ttl = time.Duration(body.TTLSeconds) * time.Second
+	}
+	token, expires, err := h.auth.tokens.issue(acc, roles, time.Now(), ttl)
 	if err != nil {
 		return reply{}, err
 	}
 	return ok(protocol.LoginResponse{
 		AccessToken: token, TokenType: "Bearer", ExpiresAt: expires.UTC(),
-		ExpiresInSeconds: int64(h.cfg.TokenTTL / time.Second), Roles: roleNames(roles),
+		ExpiresInSeconds: int64(ttl / time.Second), Roles: roleNames(roles),
 	}), nil
 }
 

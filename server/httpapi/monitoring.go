@@ -10,78 +10,27 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
 )
 
-// session answers GET /monitoring/session: who the caller is.
-type session struct {
-	Authenticated bool     `json:"authenticated"`
-	Username      string   `json:"username"`
-	Roles         []string `json:"roles"`
-}
-
 func (h *Handler) getSession(_ context.Context, c *call) (reply, error) {
-	return ok(session{Authenticated: true, Username: c.principal.name, Roles: roleNames(c.principal.roles)}), nil
-}
-
-// health answers GET /monitoring/health, always with 200; /readyz is for load balancers.
-type health struct {
-	Status        string `json:"status"` // UP, DEGRADED
-	CoordinatorID string `json:"coordinatorId"`
-	Redis         string `json:"redis"` // UP, DOWN
-	Loop          string `json:"loop"`
+	return ok(protocol.Session{Authenticated: true, Username: c.principal.name, Roles: roleNames(c.principal.roles)}), nil
 }
 
 func (h *Handler) getHealth(context.Context, *call) (reply, error) {
-	state := health{Status: "UP", CoordinatorID: h.cfg.CoordinatorID, Redis: "UP", Loop: "UP"}
+	state := protocol.Health{Status: "UP", CoordinatorID: h.cfg.CoordinatorID, Redis: "UP", Loop: "UP", Version: h.cfg.Version}
 	if h.engine.Ready() != nil {
 		state.Status, state.Redis = "DEGRADED", "DOWN"
 	}
 	return ok(state), nil
 }
 
-// releaseVersion, coordinationVersion and compatibility answer GET /monitoring/compatibility.
-type releaseVersion struct {
-	Major     int     `json:"major"`
-	Minor     int     `json:"minor"`
-	Patch     int     `json:"patch"`
-	Qualifier *string `json:"qualifier"`
-	Version   string  `json:"version"`
-}
-
-type timingDefaults struct {
-	HeartbeatInterval string `json:"heartbeatInterval"` // ISO 8601
-	MemberLeaseTTL    string `json:"memberLeaseTtl"`
-	RebalanceTimeout  string `json:"rebalanceTimeout"`
-}
-
-type coordinationVersion struct {
-	Version               int             `json:"version"`
-	Status                string          `json:"status"`
-	IntroducedIn          releaseVersion  `json:"introducedIn"`
-	DeprecatedIn          *releaseVersion `json:"deprecatedIn"`
-	MinimumSupportedUntil releaseVersion  `json:"minimumSupportedUntil"`
-	RemovedIn             *releaseVersion `json:"removedIn"`
-	TimingDefaults        timingDefaults  `json:"timingDefaults"`
-}
-
-type versionRange struct {
-	Min int `json:"min"`
-	Max int `json:"max"`
-}
-
-type compatibility struct {
-	Current   int                   `json:"currentCoordinationVersion"`
-	Supported versionRange          `json:"supportedCoordinationVersions"`
-	Versions  []coordinationVersion `json:"coordinationVersions"`
-}
-
 func (h *Handler) getCompatibility(context.Context, *call) (reply, error) {
 	const v = protocol.HeartbeatVersion
-	return ok(compatibility{
-		Current: v, Supported: versionRange{Min: v, Max: v},
-		Versions: []coordinationVersion{{
+	return ok(protocol.Compatibility{
+		Current: v, Supported: protocol.VersionRange{Min: v, Max: v},
+		Versions: []protocol.CoordinationVersion{{
 			Version: v, Status: "ACTIVE",
-			IntroducedIn:          releaseVersion{Minor: 1, Version: "0.1.0"},
-			MinimumSupportedUntil: releaseVersion{Major: 1, Version: "1.0.0"},
-			TimingDefaults:        timingDefaults{HeartbeatInterval: "PT3S", MemberLeaseTTL: "PT15S", RebalanceTimeout: "PT1M"},
+			IntroducedIn:          protocol.ReleaseVersion{Minor: 1, Version: "0.1.0"},
+			MinimumSupportedUntil: protocol.ReleaseVersion{Major: 1, Version: "1.0.0"},
+			TimingDefaults:        protocol.TimingDefaults{HeartbeatInterval: "PT3S", MemberLeaseTTL: "PT15S", RebalanceTimeout: "PT1M"},
 		}},
 	}), nil
 }

@@ -16,7 +16,6 @@ const tokenIssuer = "redis-stream-coordinator"
 // each other's.
 type tokenMaker struct {
 	secret []byte
-	ttl    time.Duration
 }
 
 type tokenClaims struct {
@@ -32,8 +31,8 @@ func (t *tokenMaker) mark(name, password string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:12])
 }
 
-func (t *tokenMaker) issue(acc *account, roles []Role, now time.Time) (token string, expires time.Time, err error) {
-	expires = now.Add(t.ttl).Truncate(time.Second)
+func (t *tokenMaker) issue(acc *account, roles []Role, now time.Time, ttl time.Duration) (token string, expires time.Time, err error) {
+	expires = now.Add(ttl).Truncate(time.Second)
 	claims := tokenClaims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: tokenIssuer, Subject: acc.name,
