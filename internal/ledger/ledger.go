@@ -105,6 +105,17 @@ func (l *Ledger) Handle(key, number int) bool {
 	return true
 }
 
+// Times is how often an entry was handled.
+func (l *Ledger) Times(key, number int) int {
+	k := &l.keys[key]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if number < 0 || number >= len(k.handled) {
+		return 0
+	}
+	return int(k.handled[number])
+}
+
 // Change opens the window of a change; the function that it returns closes it.
 func (l *Ledger) Change(name string, strict bool) (end func()) {
 	l.mu.Lock()
