@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
-	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 	"github.com/redisstream/terraform-provider-redisstream/server/aggregate"
@@ -80,12 +79,10 @@ func (a *actor) startPass() {
 	r.running, r.started, r.moved = true, now, false
 	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
 	a.e.wg.Go(func() {
-		faultpoint.Hit(string(pass.Phase) + "/committed")
 		if a.e.beforePass != nil {
 			a.e.beforePass(pass)
 		}
 		res := a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
-		faultpoint.Hit(string(pass.Phase) + "/effects")
 		a.passes <- res
 	})
 }

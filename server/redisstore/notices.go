@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 )
 
 // Notice tells that a commit was made to a stream, by this replica or another.
@@ -176,6 +178,7 @@ func (n *notices) align(subs map[string]*subscription, lost chan<- *subscription
 				continue
 			}
 			delete(sub.channels, channel)
+			faultpoint.Hit("UNSUBSCRIBE")
 			var err error
 			if cluster {
 				err = sub.ps.SUnsubscribe(n.ctx, channel)
@@ -209,6 +212,7 @@ func (n *notices) subscribe(subs map[string]*subscription, channel string, lost 
 	if !known {
 		sub = &subscription{ps: node.Subscribe(n.ctx), channels: map[string]bool{}, stop: make(chan struct{}), ended: make(chan struct{})}
 	}
+	faultpoint.Hit("SUBSCRIBE")
 	if _, ok := n.s.cluster(); ok {
 		err = sub.ps.SSubscribe(n.ctx, channel)
 	} else {
@@ -254,6 +258,7 @@ func (n *notices) receive(sub *subscription) error {
 			silent = 0
 		case errors.As(err, &timeout) && timeout.Timeout() && silent == 0:
 			silent++
+			faultpoint.Hit("PING")
 			err = sub.ps.Ping(n.ctx)
 			if err != nil {
 				return err

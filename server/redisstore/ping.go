@@ -61,7 +61,7 @@ func pingNode(ctx context.Context, node *redis.Client, warn func(string)) error 
 			warn(fmt.Sprintf("cluster-node-timeout is %v, below the effect lease of %v: a failover may be faster than a late script is refused", timeout, EffectLease))
 		}
 	}
-	allowed, err := node.Eval(ctx, "#!lua flags=no-writes,allow-oom\nreturn redis.acl_check_cmd('XSETID', 'x', '0-1') and 1 or 0", []string{}).Int()
+	allowed, err := aclScript.Run(ctx, node, nil).Int()
 	if err == nil && allowed == 0 {
 		warn("the redis user may not run XSETID: shards cannot be sealed natively, and only fenced producers can be held off")
 	}

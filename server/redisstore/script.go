@@ -18,7 +18,24 @@ var (
 	tickerScript   = script("ticker")
 	producerScript = script("producer")
 	timeScript     = redis.NewScript(read("head") + "return {int(NOW), IDENTITY}")
+	aclScript      = redis.NewScript("#!lua flags=no-writes,allow-oom\nreturn redis.acl_check_cmd('XSETID', 'x', '0-1') and 1 or 0")
 )
+
+// ScriptNames are the names of all scripts that the store runs, by the digests that Redis knows
+// them by: those beside a shard as package shardscript names them, the others after their files.
+func ScriptNames() map[string]string {
+	names := map[string]string{}
+	for name, s := range map[string]*redis.Script{
+		"COMMIT": commitScript, "AUDIT": auditScript, "LOAD": loadScript, "ROWS": rowsScript, "TICKER": tickerScript,
+		"PRODUCER": producerScript, "TIME": timeScript, "ACLCHECK": aclScript,
+	} {
+		names[s.Hash()] = name
+	}
+	for name, s := range shardScripts {
+		names[s.Hash()] = string(name)
+	}
+	return names
+}
 
 func script(name string) *redis.Script { return redis.NewScript(read("head") + read(name)) }
 
