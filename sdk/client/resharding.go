@@ -30,6 +30,16 @@ func (c *Client) Resharding(ctx context.Context, prefix, id string, seenPhase pr
 	return r, err
 }
 
+// RecheckResharding reads one with its certificate compared with Redis as it is now: Recheck of
+// the answer is set. CERTIFICATE_NOT_FOUND where there is no certificate to compare.
+func (c *Client) RecheckResharding(ctx context.Context, prefix, id string) (r protocol.Resharding, err error) {
+	_, err = c.do(ctx, &request{
+		method: http.MethodGet, path: []string{"streams", prefix, "reshardings", id},
+		query: url.Values{"recheck": {"true"}}, repeatable: true,
+	}, &r)
+	return r, err
+}
+
 // Rollback asks for the end of a resharding.
 func (c *Client) Rollback(ctx context.Context, prefix, id string, body protocol.RollbackRequest, call Call) (r protocol.Resharding, err error) {
 	_, err = c.do(ctx, &request{

@@ -18,6 +18,7 @@ const (
 	CodeStreamNotFound        Code = "STREAM_NOT_FOUND"
 	CodeGroupNotFound         Code = "GROUP_NOT_FOUND"
 	CodeMigrationNotFound     Code = "MIGRATION_NOT_FOUND"
+	CodeCertificateNotFound   Code = "CERTIFICATE_NOT_FOUND"
 	CodeMethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
 	CodeGroupExists           Code = "GROUP_ALREADY_EXISTS"
 	CodeStreamExists          Code = "STREAM_PREFIX_ALREADY_EXISTS"
@@ -53,6 +54,7 @@ var codes = map[Code]struct {
 	CodeStreamNotFound:        {http.StatusNotFound, false},
 	CodeGroupNotFound:         {http.StatusNotFound, false},
 	CodeMigrationNotFound:     {http.StatusNotFound, false},
+	CodeCertificateNotFound:   {http.StatusNotFound, false},
 	CodeMethodNotAllowed:      {http.StatusMethodNotAllowed, false},
 	CodeGroupExists:           {http.StatusConflict, false},
 	CodeStreamExists:          {http.StatusConflict, false},

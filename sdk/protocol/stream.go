@@ -230,8 +230,12 @@ type Resharding struct {
 	Reason         string      `json:"reason"`
 	Error          string      `json:"error,omitempty"`
 	Order          string      `json:"order,omitempty"` // what was promised of per-key order
-	// OrderWindow is of a change that promises no order: appends of one key may have landed under
-	// either layout within it. Entries on both sides of it may be handled in another order.
+	// Warnings are what did not hold the change up and yet matters, in sentences: entries that a
+	// group may have lost, since they were removed before it had acknowledged them.
+	Warnings []string `json:"warnings"`
+	// OrderWindow is of a change that promises no order: of two entries of one key that are handled
+	// in the wrong order, the older was appended no later than its end and the newer no earlier than
+	// its start, by the clocks of their nodes.
 	OrderWindow *TimeWindow       `json:"orderWindow,omitempty"`
 	Certificate *DrainCertificate `json:"certificate,omitempty"`
 	// Recheck is the certificate compared with Redis as it is now; only when it was asked for.

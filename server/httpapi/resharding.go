@@ -27,7 +27,8 @@ func (h *Handler) listReshardings(ctx context.Context, c *call) (reply, error) {
 	return ok(protocol.ReshardingList{Reshardings: list}), err
 }
 
-// getResharding is held up to maxWaitMs while the resharding is in seenPhase.
+// getResharding is held up to maxWaitMs while the resharding is in seenPhase. With recheck its
+// certificate is compared with Redis as it is now.
 func (h *Handler) getResharding(ctx context.Context, c *call) (reply, error) {
 	prefix, err := c.stream()
 	if err != nil {
@@ -40,11 +41,19 @@ func (h *Handler) getResharding(ctx context.Context, c *call) (reply, error) {
 	q := c.query()
 	seen := protocol.Phase(q.text("seenPhase"))
 	wait := q.wait("maxWaitMs")
-	if seen != "" && !slices.Contains(phases, seen) {
+	recheck := q.flag("recheck")
+	switch {
+	case seen != "" && !slices.Contains(phases, seen):
 		q.refuse("seenPhase", "is not a phase")
+	case seen != "" && recheck:
+		q.refuse("recheck", "cannot be held for a phase: leave seenPhase out")
 	}
 	if q.err != nil {
 		return reply{}, q.err
+	}
+	if recheck {
+		resharding, err := h.engine.Recheck(ctx, prefix, id)
+		return ok(resharding), err
 	}
 	if seen == "" {
 		wait = 0 // nothing to wait for

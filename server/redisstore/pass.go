@@ -42,6 +42,7 @@ type pass struct {
 	checked time.Duration
 	// origin is the clock of the stream's node, in whose time the steps' own limits are.
 	origin clock
+	awaits bool // the replicas have to confirm the stage that runs
 
 	mu     sync.Mutex // guards all below
 	result stream.PassResult
@@ -59,11 +60,12 @@ func (s *Store) RunPass(ctx context.Context, prefix string, revision int64, chec
 		if len(p.Stages) > 0 {
 			run.unanswered(p.Stages[0], err)
 		}
-		run.result.Unconfirmed = p.Confirm
+		run.result.Unconfirmed = p.Confirm || p.ConfirmFirst
 		return run.result
 	}
-	for _, steps := range p.Stages {
-		if !run.stage(ctx, steps) {
+	for i, steps := range p.Stages {
+		run.awaits = p.Confirm || p.ConfirmFirst && i == 0
+		if !run.stage(ctx, steps) || run.result.Unconfirmed {
 			break
 		}
 	}
@@ -182,7 +184,7 @@ func (r *pass) onNode(ctx context.Context, node *redis.Client, steps []stream.St
 		}
 	}
 	replicas := 0
-	if r.result.Pass.Confirm {
+	if r.awaits {
 		var err error
 		if replicas, err = r.replicas(ctx, node); err != nil {
 			r.unanswered(steps, err)
@@ -213,7 +215,7 @@ func (r *pass) replicas(ctx context.Context, node *redis.Client) (int, error) {
 func (r *pass) unconfirmed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result.Unconfirmed = r.result.Pass.Confirm
+	r.result.Unconfirmed = r.result.Unconfirmed || r.awaits
 }
 
 // pipeline sends steps in one pipeline, and behind them, on the same connection, the wait for
@@ -282,7 +284,7 @@ func (r *pass) send(ctx context.Context, node *redis.Client, known clock, replic
 	if sample != 0 && wait == nil { // behind a wait the round trip says little
 		r.s.clocks.observeNode(node.Options().Addr, sample, sent)
 	}
-	if r.result.Pass.Confirm && len(unloaded) < len(steps) {
+	if r.awaits && len(unloaded) < len(steps) {
 		r.confirm(wait, replicas)
 	}
 	return unloaded
@@ -348,7 +350,7 @@ func (r *pass) arguments(st stream.Step, known clock) shardscript.Arguments {
 		Revision: r.revision, ID: st.ID, NotAfter: int64(known.now(limit - known.rtt/2)),
 		Epoch: st.Epoch, Count: st.Count, ToEpoch: st.ToEpoch, ToCount: st.ToCount, Index: st.Index,
 		Until: int64(st.Until), Hold: int64(st.Hold), High: st.High, Groups: st.Groups, Ignored: st.Ignored,
-		Quiesced: st.Quiesced, Drained: st.Drained, Archive: st.Archive, Start: st.Start, Most: st.Most,
+		Quiesced: st.Quiesced, Drained: st.Drained, Archive: st.Archive, Start: st.Start, Most: st.Most, LastID: st.LastID,
 	}
 }
 
@@ -376,7 +378,7 @@ func controlOf(a shardscript.Reply) stream.Control {
 	c := a.Control
 	return stream.Control{
 		Present: c.Present, Epoch: c.Epoch, Count: c.Count, HasEpoch: c.HasLayout, Rev: c.Rev, By: c.By, Gate: c.Gate,
-		Until: protocol.Instant(c.Until), Hold: protocol.Instant(c.Hold), Aborted: c.Aborted, Retired: c.Retired, High: c.High,
+		Until: protocol.Instant(c.Until), Hold: protocol.Instant(c.Hold), Aborted: c.Aborted, Retired: c.Retired, Purged: c.Purged, High: c.High,
 		StreamExists: a.Exists, Sealed: a.Sealed, Length: a.Length, EntriesAdded: a.Added,
 	}
 }

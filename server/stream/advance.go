@@ -23,7 +23,7 @@ func (t *Turn) Advance(groups []GroupProgress, now protocol.Instant) {
 	r := t.State().Active
 	switch {
 	case r == nil:
-	case r.cancellable() && r.Deadline != 0 && now >= r.Deadline:
+	case r.decideBy() != 0 && now >= r.decideBy():
 		t.editActive(now).rollBack(r.timeoutReason(), r.failsOnTimeout(), now)
 	case r.Phase == protocol.PhaseDrainingRemoved && r.DrainBy != 0 && now >= r.DrainBy:
 		t.goBack(now)

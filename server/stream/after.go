@@ -15,10 +15,12 @@ import (
 func (t *Turn) applyOpening(o outcome, now protocol.Instant) {
 	t.noteExhausted(o, now)
 	if len(o.undone()) > 0 {
-		t.waitForAnswers(o, "OPEN", now)
+		t.waitForAnswers(o, now)
 		return
 	}
-	t.editActive(now).afterOpening(now)
+	r := t.editActive(now)
+	r.StampedAt = max(o.latest(), r.DecidedAt)
+	r.afterOpening(now)
 }
 
 // noteExhausted records shards that cannot be unsealed any more, for alerts and for the sweep,
@@ -95,7 +97,7 @@ func (t *Turn) strayed(o outcome, now protocol.Instant) []int {
 			if s.differs(i, c) {
 				needed = append(needed, i)
 			} else if c.Hold != s.holdUntil() && !s.HoldDirty {
-				t.edit(now).HoldDirty = true
+				t.edit(now).dirtyHold()
 			}
 		case c.Retired == "" && removedDiffers(s, c, o.res.Barrier):
 			needed = append(needed, i)
@@ -121,7 +123,7 @@ func (t *Turn) applyDrainingRemoved(o outcome, now protocol.Instant) {
 	if len(o.res.Pass.Stages) > 1 && !o.ran(shardscript.Evidence) {
 		t.reopened(o, nil, now) // only the stage of repairs was run
 		t.remade(o, nil, now)
-		t.waitForAnswers(o, "OPEN", now)
+		t.waitForAnswers(o, now)
 		return
 	}
 	needed := t.strayed(o, now)
@@ -153,6 +155,7 @@ func (t *Turn) applyDrainingRemoved(o outcome, now protocol.Instant) {
 	}
 	t.reopened(o, needed, now)
 	t.remade(o, lacking, now)
+	t.warn(o, len(texts) == 0, now)
 	if len(t.State().Active.Reopen) == 0 && len(texts) == 0 {
 		t.editActive(now).enter(protocol.PhaseConverging, now)
 		return
@@ -196,6 +199,7 @@ func (t *Turn) applyRetiring(o outcome, now protocol.Instant) {
 			back = true
 		}
 	}
+	t.warn(o, true, now)
 	switch {
 	case back:
 		t.editActive(now).enterDrainingRemoved(now)

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -132,6 +133,16 @@ func (o outcome) find(k stepKey) (Reply, bool) {
 // ahead says whether a shard has seen a newer revision or layout.
 func (o outcome) ahead() bool { return o.any(shardscript.Ahead) }
 
+// indexes lists the shards that were asked, ascending.
+func (o outcome) indexes() []int {
+	all := make([]int, 0, len(o.res.Replies))
+	for _, r := range o.res.Replies {
+		all = append(all, r.Step.Index)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // any says whether some reply has the code.
 func (o outcome) any(code shardscript.Code) bool {
 	return slices.ContainsFunc(o.res.Replies, func(r Reply) bool { return r.Code == code })
@@ -208,8 +219,26 @@ func (t *Turn) wait(texts []string, unknown bool, now protocol.Instant) {
 	r.WaitingFor, r.UnknownSince = texts, since
 }
 
+// latest is the latest time of a shard's node in a reply, 0 for none.
+func (o outcome) latest() protocol.Instant {
+	var at protocol.Instant
+	for _, r := range o.res.Replies {
+		at = max(at, r.At)
+	}
+	return at
+}
+
+// whatOf names the script of a step, as texts for people do.
+func whatOf(st Step) string {
+	what := string(st.Script)
+	if st.Script == shardscript.MkGroup && len(st.Groups) == 1 {
+		what += " of group " + st.Groups[0]
+	}
+	return what
+}
+
 // waitForAnswers is wait for the steps that have not had their effect, with the reason.
-func (t *Turn) waitForAnswers(o outcome, what string, now protocol.Instant) {
+func (t *Turn) waitForAnswers(o outcome, now protocol.Instant) {
 	var texts []string
 	unknown := false
 	for _, stage := range o.res.Pass.Stages {
@@ -220,14 +249,14 @@ func (t *Turn) waitForAnswers(o outcome, what string, now protocol.Instant) {
 			case !ok: // its stage has not been run
 			case rep.Code == "":
 				unknown = true
-				texts = append(texts, noAnswer(st.Index, what, rep.Err))
+				texts = append(texts, noAnswer(st.Index, whatOf(st), rep.Err))
 			default:
-				texts = append(texts, refused(st.Index, what, rep))
+				texts = append(texts, refused(st.Index, whatOf(st), rep))
 			}
 		}
 	}
 	if len(texts) == 0 && o.res.Unconfirmed {
-		texts = []string{what + ": no replica has confirmed it yet"}
+		texts = []string{fmt.Sprintf("%s of %s: no replica has confirmed it yet", o.res.Pass.Stages[0][0].Script, shardList(o.indexes()))}
 	}
 	if len(texts) > 0 {
 		t.wait(texts, unknown, now)

@@ -40,8 +40,8 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 			return // planned before a group was registered: the new shard lacks it
 		}
 	}
-	if len(o.undone()) > 0 {
-		t.waitForAnswers(o, "PROVISIONING", now)
+	if len(o.undone()) > 0 || o.res.Unconfirmed { // the highest count ever is to outlive shard 0's node
+		t.waitForAnswers(o, now)
 		return
 	}
 	t.editActive(now).afterProvisioning(now)
@@ -104,7 +104,7 @@ func (t *Turn) applySealing(o outcome, now protocol.Instant) {
 		return
 	}
 	if len(o.undone()) > 0 || o.res.Unconfirmed {
-		t.waitForAnswers(o, "SEAL", now)
+		t.waitForAnswers(o, now)
 		return
 	}
 	r = t.editActive(now)
@@ -142,6 +142,7 @@ func (t *Turn) applyDraining(o outcome, now protocol.Instant) {
 		unknown = unknown || v.unknown
 		texts = append(texts, v.texts...)
 	}
+	t.warn(o, len(texts) == 0, now)
 	if len(texts) > 0 {
 		t.wait(texts, unknown, now)
 		return
@@ -225,8 +226,11 @@ func (t *Turn) applyActivating(o outcome, now protocol.Instant) {
 	}
 	switch rep.Code {
 	case shardscript.OK, shardscript.Decided:
+		if rep.Code == shardscript.OK {
+			t.editActive(now).DecidedAt = rep.At
+		}
 		if o.res.Unconfirmed {
-			t.wait([]string{"DECIDE: no replica has confirmed it yet"}, false, now)
+			t.wait([]string{"DECIDE of shard 0: no replica has confirmed it yet"}, false, now)
 			return
 		}
 		t.edit(now).open(now)
@@ -244,6 +248,6 @@ func (t *Turn) applyActivating(o outcome, now protocol.Instant) {
 	case shardscript.NotHeld, shardscript.Unsealed, shardscript.Busy, shardscript.Unfenced, shardscript.Unknown:
 		t.editActive(now).reseal(now)
 	default:
-		t.waitForAnswers(o, "DECIDE", now)
+		t.waitForAnswers(o, now)
 	}
 }

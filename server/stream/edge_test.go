@@ -57,7 +57,7 @@ func TestRepairWaitsForTheDrain(t *testing.T) {
 		h.step()
 		h.w.now += 1500
 	}
-	if h.s.Active == nil || h.s.Active.Kind != stream.KindRepair || !strings.Contains(strings.Join(h.s.Active.WaitingFor, ";"), "shard 2: group g has entries") {
+	if h.s.Active == nil || h.s.Active.Kind != stream.KindRepair || !strings.Contains(strings.Join(h.s.Active.WaitingFor, ";"), "shard 2: group g has 1 undelivered") {
 		t.Fatalf("%+v", h.s.Active)
 	}
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
@@ -20,31 +21,29 @@ type verdict struct {
 func judge(index int, rep Reply, ok bool) verdict {
 	switch {
 	case !ok || rep.Code == "":
-		text := fmt.Sprintf("shard %d: evidence is unknown: no answer", index)
+		reason := "no answer"
 		if rep.Err != "" {
-			text += ": " + rep.Err
+			reason += ": " + rep.Err
 		}
-		return verdict{unknown: true, texts: []string{text}}
+		return verdict{unknown: true, texts: []string{unknownText(index, reason)}}
 	case rep.Code == shardscript.Drained && rep.Evidence != nil && rep.Evidence.Verdict == string(shardscript.Drained):
 		return verdict{drained: true}
 	case rep.Code == shardscript.Busy:
 		return verdict{texts: busyTexts(index, rep)}
 	}
-	return verdict{unknown: true, texts: []string{fmt.Sprintf("shard %d: evidence is unknown: %s", index, unknownReason(rep))}}
+	return verdict{unknown: true, texts: []string{unknownText(index, unknownReason(rep))}}
+}
+
+func unknownText(index int, reason string) string {
+	return fmt.Sprintf("shard %d: blocked: evidence unknown (%s)", index, reason)
 }
 
 func busyTexts(index int, rep Reply) []string {
 	var texts []string
 	if rep.Evidence != nil {
 		for _, g := range rep.Evidence.Groups {
-			switch {
-			case g.Ignored:
-			case g.Pending > 0 && g.EntryAfter:
-				texts = append(texts, fmt.Sprintf("shard %d: group %s has %d pending and entries after %s", index, g.Group, g.Pending, g.LastDeliveredID))
-			case g.Pending > 0:
-				texts = append(texts, fmt.Sprintf("shard %d: group %s has %d pending", index, g.Group, g.Pending))
-			case g.EntryAfter:
-				texts = append(texts, fmt.Sprintf("shard %d: group %s has entries after %s", index, g.Group, g.LastDeliveredID))
+			if left := leftTo(g); left != "" && !g.Ignored {
+				texts = append(texts, fmt.Sprintf("shard %d: group %s has %s", index, g.Group, left))
 			}
 		}
 	}
@@ -52,6 +51,23 @@ func busyTexts(index int, rep Reply) []string {
 		texts = []string{fmt.Sprintf("shard %d: is not drained", index)}
 	}
 	return texts
+}
+
+// leftTo is what a group has not finished: "2 pending and 17 undelivered", "" for nothing.
+func leftTo(g protocol.GroupEvidence) string {
+	var parts []string
+	if g.Pending > 0 {
+		parts = append(parts, fmt.Sprintf("%d pending", g.Pending))
+	}
+	switch {
+	case g.UndeliveredMore:
+		parts = append(parts, fmt.Sprintf("more than %d undelivered", g.Undelivered))
+	case g.Undelivered > 0:
+		parts = append(parts, fmt.Sprintf("%d undelivered", g.Undelivered))
+	case g.EntryAfter:
+		parts = append(parts, "entries undelivered after "+g.LastDeliveredID)
+	}
+	return strings.Join(parts, " and ")
 }
 
 func unknownReason(rep Reply) string {

@@ -23,7 +23,7 @@ func (t *Turn) Pause(until protocol.Instant, req Request, now protocol.Instant) 
 	}
 	s = t.edit(now)
 	s.Hold = &Hold{Until: until, RequestedBy: req.RequestedBy, Reason: req.Reason}
-	s.HoldDirty = true
+	s.dirtyHold()
 	t.settle(now)
 	return nil
 }
@@ -37,6 +37,13 @@ func (t *Turn) Resume(req Request, now protocol.Instant) *protocol.Error {
 	return nil
 }
 
+// dirtyHold makes the pause, or its absence, be stamped on every shard again. Passes that were
+// planned before say nothing of that, even if the pause is the same.
+func (s *State) dirtyHold() {
+	s.HoldDirty = true
+	s.HoldEntry++
+}
+
 // lift ends the operator's pause, if there is one.
 func (t *Turn) lift(now protocol.Instant) {
 	if t.State().Hold == nil {
@@ -44,7 +51,7 @@ func (t *Turn) lift(now protocol.Instant) {
 	}
 	s := t.edit(now)
 	s.Hold = nil
-	s.HoldDirty = true
+	s.dirtyHold()
 	t.settle(now)
 }
 
@@ -54,21 +61,18 @@ func planHold(s *State) Pass {
 	for i := range steps {
 		steps[i] = Step{Script: shardscript.Hold, Index: i, ID: "hold", Epoch: s.Layout.Epoch, Count: s.Layout.Count, Hold: s.holdUntil()}
 	}
-	return Pass{Kind: PassHold, Stages: stages(steps), Backoff: true}
+	return Pass{Kind: PassHold, Entry: s.HoldEntry, Stages: stages(steps), Backoff: true}
 }
 
 // applyHold: done when every shard shows the pause that the state has now. A new shard that does
 // not exist yet gets it by OPEN, which carries the pause of its revision.
 func (t *Turn) applyHold(o outcome, now protocol.Instant) {
 	s := t.State()
-	if !s.HoldDirty {
+	if !s.HoldDirty || o.res.Pass.Entry != s.HoldEntry {
 		return
 	}
 	for i := range s.span() {
 		rep, ok := o.reply(shardscript.Hold, i)
-		if ok && rep.Step.Hold != s.holdUntil() {
-			return // of an older pause
-		}
 		outside := i >= s.Layout.Count
 		switch {
 		case ok && o.done(rep):

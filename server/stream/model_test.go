@@ -81,6 +81,16 @@ func (s *shard) unlink() {
 	s.exists, s.sealed, s.entries, s.groups = false, false, nil, nil
 }
 
+func (s *shard) after(last int) int64 {
+	n := int64(0)
+	for _, e := range s.entries {
+		if e > last {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *shard) evidence(st stream.Step) (shardscript.Code, *protocol.ShardEvidence) {
 	if !s.exists {
 		return shardscript.Unknown, nil
@@ -91,7 +101,7 @@ func (s *shard) evidence(st stream.Step) (shardscript.Code, *protocol.ShardEvide
 		g := s.groups[name]
 		e := protocol.GroupEvidence{
 			Group: name, Pending: int64(len(g.pending)), LastDeliveredID: fmt.Sprintf("%d-0", g.last),
-			EntryAfter: g.last < s.last && len(s.entries) > 0, Ignored: slices.Contains(st.Ignored, name),
+			EntryAfter: g.last < s.last && len(s.entries) > 0, Undelivered: s.after(g.last), Ignored: slices.Contains(st.Ignored, name),
 		}
 		if !e.Ignored && (e.Pending > 0 || e.EntryAfter) {
 			code = shardscript.Busy
@@ -552,8 +562,14 @@ func (h *harness) pass(p stream.Pass) stream.PassResult {
 			res.Confirmed, res.Unconfirmed = 0, true
 		}
 	}
-	for _, stage := range p.Stages {
+	for i, stage := range p.Stages {
 		ok := true
+		if p.ConfirmFirst && i == 0 {
+			res.Confirmed = 1
+			if h.unconfirmed != nil && h.unconfirmed(p) {
+				res.Confirmed, res.Unconfirmed = 0, true
+			}
+		}
 		for _, st := range stage {
 			what := run
 			if h.fault != nil {
@@ -570,7 +586,7 @@ func (h *harness) pass(p stream.Pass) stream.PassResult {
 			ok = ok && (rep.Code == shardscript.OK || rep.Code == shardscript.Decided)
 			res.Replies = append(res.Replies, rep)
 		}
-		if !ok {
+		if !ok || res.Unconfirmed {
 			break
 		}
 	}

@@ -23,7 +23,8 @@ type Step struct {
 	Drained  bool   // DECIDE: shard 0 is in the scope
 	Archive  string // RETIRE: archive id
 	Start    string // MKGROUP: id
-	Most     int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100
+	Most     int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100. RECHECK: archive names tried
+	LastID   string // RECHECK: the certified last id
 	// NotAfter narrows the effect lease: DECIDE must not run later than this (0: no narrowing).
 	NotAfter protocol.Instant
 }
@@ -48,13 +49,16 @@ type Pass struct {
 	Kind         PassKind
 	ReshardingID string
 	Phase        protocol.Phase
-	Entry        int // which entry into the phase it was planned for (Resharding.Entry)
+	Entry        int // which entry into the phase it was planned for (Resharding.Entry); PassHold: State.HoldEntry
 	// Stages run one after the other, each as one pipeline; a stage runs only when every step
 	// of the stage before was OK (or DECIDED).
 	Stages  [][]Step
-	Confirm bool     // WAIT for replicas behind each stage, on the writing connections (1.8)
-	Groups  []string // PassGroup: the groups that it makes
-	Backoff bool     // repeat with back-off while nothing changes
+	Confirm bool // WAIT for replicas behind each stage, on the writing connections (1.8)
+	// ConfirmFirst is Confirm of the first stage alone. A stage that was to be confirmed, and was
+	// not, is the last one that runs.
+	ConfirmFirst bool
+	Groups       []string // PassGroup: the groups that it makes
+	Backoff      bool     // repeat with back-off while nothing changes
 }
 
 // Empty says whether there is nothing to run.
@@ -72,6 +76,7 @@ type Control struct {
 	Gate                 string
 	Until, Hold          protocol.Instant
 	Aborted, Retired     string
+	Purged               bool // the stream was deleted: the hash only waits for its expiry
 	High                 int
 	StreamExists         bool
 	Sealed               bool // as a fact: last-generated-id is the maximum

@@ -98,6 +98,9 @@ func (s *State) open(now protocol.Instant) {
 	if r.pausing() {
 		r.ResumedAt = now
 	}
+	if r.DecidedAt == 0 {
+		r.DecidedAt = r.firstEntered(protocol.PhaseActivating) // shard 0 had not decided before
+	}
 	r.TooLate, r.Released0, r.Unfenced, r.Snapshot = false, false, nil, nil
 	r.enter(protocol.PhaseOpening, now)
 }
@@ -133,9 +136,12 @@ func (r *Resharding) rollBack(reason string, fail bool, now protocol.Instant) {
 // failsOnTimeout says how a change that a deadline ended finishes.
 func (r *Resharding) failsOnTimeout() bool { return r.Policy.OnTimeout == protocol.OnTimeoutFail }
 
-// timeoutReason says what a change was waiting for when its pause was over.
+// timeoutReason says what a change was waiting for when its time was up.
 func (r *Resharding) timeoutReason() string {
-	text := fmt.Sprintf("pauseTimeout of %s passed in %s", r.pauseTimeout(), r.Phase)
+	text := fmt.Sprintf("drainTimeout of %s passed in %s", r.drainTimeout(), r.Phase)
+	if r.Deadline != 0 {
+		text = fmt.Sprintf("pauseTimeout of %s passed in %s", r.pauseTimeout(), r.Phase)
+	}
 	if len(r.WaitingFor) > 0 {
 		text += ": " + joinTexts(r.WaitingFor)
 	}

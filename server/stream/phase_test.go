@@ -246,7 +246,7 @@ func TestTimeouts(t *testing.T) {
 		})(1))
 		h.settle()
 		r := h.ended(id, protocol.PhaseFailed)
-		for _, part := range []string{"drainTimeout of 5s", "shard 2: group g has entries after 0-0"} {
+		for _, part := range []string{"drainTimeout of 5s", "shard 2: group g has 1 undelivered"} {
 			if !strings.Contains(r.Error, part) {
 				t.Errorf("error %q lacks %q", r.Error, part)
 			}

@@ -61,7 +61,7 @@ func planPhase(s *State) Pass {
 	switch r.Phase {
 	case protocol.PhaseProvisioning:
 		pass.Stages = stages(provisionSteps(s))
-		pass.Backoff = true
+		pass.ConfirmFirst, pass.Backoff = true, true
 	case protocol.PhaseSealing:
 		pass.Stages = stages(r.oldSteps(shardscript.Seal, 0, func(st *Step) { st.Until = r.Deadline }))
 		pass.Confirm, pass.Backoff = true, true
@@ -279,9 +279,7 @@ func Next(s *State) protocol.Instant {
 	at(s.holdUntil())
 	at(s.RetryAt)
 	if r := s.Active; r != nil {
-		if r.cancellable() {
-			at(r.Deadline)
-		}
+		at(r.decideBy())
 		if r.Phase == protocol.PhaseDrainingRemoved {
 			at(r.DrainBy)
 		}

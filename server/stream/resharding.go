@@ -75,6 +75,9 @@ type Resharding struct {
 	// ones show that appends have stopped (1.8).
 	Snapshot     []protocol.ShardEvidence `json:"snapshot,omitempty"`
 	WaitingFor   []string                 `json:"waitingFor,omitempty"`
+	Warnings     []Warning                `json:"warnings,omitempty"`     // by shard, at most mostWarnings
+	DecidedAt    protocol.Instant         `json:"decidedAt,omitempty"`    // no later than shard 0 decided, on its node's clock
+	StampedAt    protocol.Instant         `json:"stampedAt,omitempty"`    // no earlier than the last shard got the new layout, on its node's clock
 	UnknownSince protocol.Instant         `json:"unknownSince,omitempty"` // since when evidence has been unknown
 	Released0    bool                     `json:"released0,omitempty"`    // ROLLING_BACK: shard 0 has ended the change
 	TooLate      bool                     `json:"tooLate,omitempty"`      // ROLLING_BACK: shard 0 says DECIDED; LOOK is due
@@ -107,6 +110,7 @@ func (r *Resharding) clone() *Resharding {
 	c.Ignored = slices.Clone(r.Ignored)
 	c.Snapshot = slices.Clone(r.Snapshot)
 	c.WaitingFor = slices.Clone(r.WaitingFor)
+	c.Warnings = slices.Clone(r.Warnings)
 	c.Unfenced = slices.Clone(r.Unfenced)
 	c.Reopen = slices.Clone(r.Reopen)
 	c.Remake = slices.Clone(r.Remake)
@@ -149,6 +153,19 @@ func (r *Resharding) cancellable() bool {
 	}
 }
 
+// decideBy is until when the change must have been decided: the end of its pause or, while it
+// pauses nothing, drainTimeout after it was accepted. 0 when no deadline ends it any more.
+func (r *Resharding) decideBy() protocol.Instant {
+	switch {
+	case !r.cancellable():
+		return 0
+	case r.Deadline != 0:
+		return r.Deadline
+	default:
+		return r.CreatedAt.Add(r.drainTimeout())
+	}
+}
+
 // pausing says whether the change pauses publishing at present.
 func (r *Resharding) pausing() bool {
 	return r != nil && r.PausedAt != 0 && r.ResumedAt == 0
@@ -185,6 +202,26 @@ func (r *Resharding) since() protocol.Instant {
 		return r.Phases[n-1].Started
 	}
 	return r.CreatedAt
+}
+
+// firstEntered is when a phase was first entered, 0 for never.
+func (r *Resharding) firstEntered(phase protocol.Phase) protocol.Instant {
+	for _, span := range r.Phases {
+		if span.Phase == phase {
+			return span.Started
+		}
+	}
+	return 0
+}
+
+// orderWindow is the time around the decision of a change that does not keep the order of keys,
+// nil where there is none: nothing was appended before it (from 0 shards), or the shards had the
+// layout before the record of it, so that nobody knows when it was decided.
+func (r *Resharding) orderWindow() *protocol.TimeWindow {
+	if r.keepsOrder() || !r.decided() || r.DecidedAt == 0 || r.Old == 0 {
+		return nil
+	}
+	return &protocol.TimeWindow{From: r.DecidedAt.Time(), To: timeOrNil(r.StampedAt)}
 }
 
 // drainTimeout and pauseTimeout convert the policy's milliseconds.

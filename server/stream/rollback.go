@@ -44,7 +44,7 @@ func (t *Turn) applyRollingBack(o outcome, now protocol.Instant) {
 	t.noteNotEmpty(o, now)
 	t.noteUnfenced(o, now)
 	if left := t.unreleased(o); len(left) > 0 {
-		t.waitForAnswers(o, "ROLLING_BACK", now)
+		t.waitForAnswers(o, now)
 		return
 	}
 	r = t.editActive(now)

@@ -52,6 +52,7 @@ type State struct {
 	PublishSince    protocol.Instant       `json:"publishSince"` // when it last changed
 	Hold            *Hold                  `json:"hold,omitempty"`
 	HoldDirty       bool                   `json:"holdDirty,omitempty"` // the shards do not all show Hold yet
+	HoldEntry       int                    `json:"holdEntry,omitempty"` // counts how often HoldDirty was set: tells a pause from the same one before
 	Groups          map[string]*GroupEntry `json:"groups"`
 	Active          *Resharding            `json:"active,omitempty"`
 	History         []*Resharding          `json:"history,omitempty"`   // newest last, at most MaxHistory

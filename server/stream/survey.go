@@ -71,7 +71,7 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 		t.edit(now).HighCount = high // a change that the aggregate has lost: the next sweep looks there too
 	}
 	if hold && !s.HoldDirty {
-		t.edit(now).HoldDirty = true
+		t.edit(now).dirtyHold()
 	}
 	defer t.settle(now)
 	switch {

@@ -229,7 +229,8 @@ func reshardingView(prefix string, r *Resharding, now protocol.Instant) protocol
 		Strategy: r.Policy.Strategy, DrainScope: r.Policy.DrainScope, Retire: r.Policy.Retire,
 		Phase: r.Phase, Phases: make([]protocol.PhaseSpan, len(r.Phases)),
 		WaitingFor: waiting(r), IgnoreGroups: r.Ignored,
-		RequestedBy: r.RequestedBy, Reason: r.Reason, Error: r.Error, Order: r.Order, Certificate: r.Certificate,
+		RequestedBy: r.RequestedBy, Reason: r.Reason, Error: r.Error, Order: r.Order, OrderWindow: r.orderWindow(), Certificate: r.Certificate,
+		Warnings: warningTexts(r),
 	}
 	for i, span := range r.Phases {
 		v.Phases[i] = protocol.PhaseSpan{Phase: span.Phase, StartedAt: span.Started.Time(), EndedAt: timeOrNil(span.Ended)}
@@ -254,7 +255,7 @@ func waiting(r *Resharding) []string {
 	if len(r.WaitingFor) > 0 {
 		list := slices.Clone(r.WaitingFor)
 		if r.UnknownSince != 0 {
-			list = append(list, "something is unknown since "+clock(r.UnknownSince))
+			list = append(list, "blocked by what is unknown since "+clock(r.UnknownSince))
 		}
 		return list
 	}

@@ -95,7 +95,7 @@ func TestViews(t *testing.T) {
 	if len(list) != 3 || list[0].Phase != protocol.PhaseDrainingRemoved || list[1].ReshardingID != id {
 		t.Errorf("%+v", list)
 	}
-	if w := strings.Join(list[0].WaitingFor, "; "); !strings.Contains(w, "shard 2: group g has entries after 0-0") {
+	if w := strings.Join(list[0].WaitingFor, "; "); !strings.Contains(w, "shard 2: group g has 1 undelivered") {
 		t.Errorf("waits for %q", w)
 	}
 	if stream.ReshardingOf(h.s, "nobody") != nil {

@@ -27,8 +27,12 @@ type Arguments struct {
 	Drained  bool
 	Archive  string
 	Start    string
-	Most     int    // EVIDENCE, PROBE: how many undelivered entries to count per group; 0: 100
-	Owner    *Owner // MKGROUP by the owner of a shard
+	Most     int    // EVIDENCE, PROBE: how many undelivered entries to count per group; 0: 100. RECHECK: archive names to try. RETAIN: entries of a slice; 0: 1000
+	LastID   string // RECHECK: the certified last id
+	Owner    *Owner // MKGROUP by the owner of a shard; RMGROUP: Epoch is higher than any that was granted
+	Policy   string // RETAIN: ACKED, MAX_AGE or MAX_LEN
+	MaxAge   int64  // RETAIN by MAX_AGE, ms
+	MaxLen   int64  // RETAIN by MAX_LEN, entries
 }
 
 // Owner is one ownership of a shard by a group's member (rule D1).
@@ -75,14 +79,19 @@ func (a Arguments) Args() []any {
 		Archive  string     `json:"archive,omitempty"`
 		Start    string     `json:"start,omitempty"`
 		Most     string     `json:"most,omitempty"`
+		LastID   string     `json:"lastId,omitempty"`
 		Owner    *ownerJSON `json:"owner,omitempty"`
+		Policy   string     `json:"policy,omitempty"`
+		MaxAge   string     `json:"maxAge,omitempty"`
+		MaxLen   string     `json:"maxLen,omitempty"`
 	}{
 		Revision: decimal(a.Revision), ID: a.ID, NotAfter: decimal(a.NotAfter),
 		Epoch: decimal(a.Epoch), Count: strconv.Itoa(a.Count),
 		ToEpoch: decimal(a.ToEpoch), ToCount: strconv.Itoa(a.ToCount), Index: strconv.Itoa(a.Index),
 		Until: optional(a.Until), Hold: optional(a.Hold), High: strconv.Itoa(a.High),
 		Groups: a.Groups, Ignored: a.Ignored, Quiesced: a.Quiesced, Drained: a.Drained,
-		Archive: a.Archive, Start: a.Start, Most: optional(int64(a.Most)),
+		Archive: a.Archive, Start: a.Start, Most: optional(int64(a.Most)), LastID: a.LastID,
+		Policy: a.Policy, MaxAge: optional(a.MaxAge), MaxLen: optional(a.MaxLen),
 	}
 	if a.Owner != nil {
 		wire.Owner = &ownerJSON{decimal(a.Owner.Epoch), a.Owner.MemberID, a.Owner.Incarnation}

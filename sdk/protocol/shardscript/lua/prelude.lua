@@ -77,6 +77,16 @@ end
 local S
 local OTHER_TYPE = false -- the key is there but is no stream
 
+local function streamAt(key)
+  local info, f = redis.call('XINFO', 'STREAM', key), {}
+  for i = 1, #info, 2 do f[info[i]] = info[i + 1] end
+  return {
+    last = f['last-generated-id'], length = f['length'], added = f['entries-added'],
+    deleted = f['max-deleted-entry-id'], top = f['last-entry'] and f['last-entry'][1],
+    first = f['first-entry'] and f['first-entry'][1],
+  }
+end
+
 local function stream()
   if S ~= nil then return S end
   local kind = redis.call('TYPE', SHARD).ok
@@ -85,13 +95,7 @@ local function stream()
     S = false
     return S
   end
-  local info, f = redis.call('XINFO', 'STREAM', SHARD), {}
-  for i = 1, #info, 2 do f[info[i]] = info[i + 1] end
-  S = {
-    last = f['last-generated-id'], length = f['length'], added = f['entries-added'],
-    deleted = f['max-deleted-entry-id'], top = f['last-entry'] and f['last-entry'][1],
-    first = f['first-entry'] and f['first-entry'][1],
-  }
+  S = streamAt(SHARD)
   return S
 end
 
@@ -100,10 +104,10 @@ local function lookAgain()
   return stream()
 end
 
--- groups of the stream: a list of {name, pending, last, lag}; lag is nil where Redis does not know it.
-local function groups()
+-- groups of the stream (or of the one at key): a list of {name, pending, last, lag}; lag is nil where Redis does not know it.
+local function groups(key)
   local list = {}
-  for _, flat in ipairs(redis.call('XINFO', 'GROUPS', SHARD)) do
+  for _, flat in ipairs(redis.call('XINFO', 'GROUPS', key or SHARD)) do
     local f = {}
     for i = 1, #flat, 2 do f[flat[i]] = flat[i + 1] end
     list[#list + 1] = {
@@ -266,9 +270,17 @@ local function evidence()
   return r.verdict, r
 end
 
+-- forgetLosses: what was counted of a stream that is no more says nothing of the one that is made.
+local function forgetLosses()
+  for field in pairs(H) do
+    if string.find(field, '^trimmed:') or string.find(field, '^gone:') then del(field) end
+  end
+end
+
 -- makeGroups creates the stream, if need be, and the groups that are missing, at start.
 local function makeGroups(names, start)
   local there, made = {}, false
+  if not stream() then forgetLosses() end
   if stream() then
     for _, g in ipairs(groups()) do there[g.name] = true end
   end

@@ -5,7 +5,9 @@
 --          this slice, at most 1000); after (last id of the slice before, absent: from the start)
 -- Reply    {'OK', server time in ms, JSON {next, lost, deleted}, {{id, deliveries, {field, value, …}}, …}}
 --            next     argument `after` of the next slice, absent when this was the last
---            lost     ids whose bodies are gone; they are acknowledged
+--            lost     ids whose bodies are gone; they are acknowledged, and counted in field
+--                     gone:<group> of the control hash, each of them once: nothing is pending of
+--                     it any more
 --            deleted  consumer names that were removed, with nothing pending
 --          else {code, server time in ms, JSON {owner: the stored epoch}, {}}:
 --          NOTOWNER, RETIRED, NOSHARD, NOGROUP
@@ -50,7 +52,10 @@ if #ids > 0 then
   for _, id in ipairs(ids) do
     if not claimed[id] then lost[#lost + 1] = id end
   end
-  if #lost > 0 then redis.call('XACK', SHARD, A.group, unpack(lost)) end
+  if #lost > 0 then
+    redis.call('HINCRBY', CONTROL, 'gone:' .. A.group, #lost)
+    redis.call('XACK', SHARD, A.group, unpack(lost))
+  end
 end
 
 -- Names that this emptied, and those of earlier ownerships that were left empty.
