@@ -25,6 +25,9 @@ type Config struct {
 	RoutingLease  time.Duration         // leaseMs of routing answers; default 30 s
 	SweepInterval time.Duration         // default 10 s
 	TickerTTL     time.Duration         // soft lock of a stream's periodic work; default 3 s
+	// ObservationWindow is how long a dry run watches acknowledgements when there is a backlog to
+	// drain; default 500 ms, negative: not at all.
+	ObservationWindow time.Duration
 }
 
 // MustBeNew as Mutation.IfMatch asks for a creation of the stream and for nothing else.

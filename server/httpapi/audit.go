@@ -95,17 +95,24 @@ func clientRequestID(header http.Header) string {
 // mutation is what the engine is told of the call: its audit entry, to be stored with the
 // change, and the generation that it presupposes.
 func (h *Handler) mutation(c *call) (engine.Mutation, error) {
-	if key := c.r.Header.Get("Idempotency-Key"); key != "" && !wellFormed.MatchString(key) {
-		return engine.Mutation{}, protocol.Invalid("Idempotency-Key", "must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+	if err := checkIdempotencyKey(c.r.Header); err != nil {
+		return engine.Mutation{}, err
 	}
-	if c.r.URL.Query().Has("dryRun") {
-		return engine.Mutation{}, protocol.Invalid("dryRun", "is not supported; nothing was changed")
+	if err := c.checkNoDryRun(); err != nil {
+		return engine.Mutation{}, err
 	}
 	generation, err := ifMatch(c.r.Header)
 	if err != nil {
 		return engine.Mutation{}, err
 	}
 	return engine.Mutation{Audit: h.event(c), IfMatch: generation, Audited: &c.audited}, nil
+}
+
+func checkIdempotencyKey(header http.Header) error {
+	if key := header.Get("Idempotency-Key"); key != "" && !wellFormed.MatchString(key) {
+		return protocol.Invalid("Idempotency-Key", "must be 1 to 128 of the characters A-Z a-z 0-9 . _ : -")
+	}
+	return nil
 }
 
 // ifMatch is the generation of an If-Match header, bare or as an entity tag; 0 without one, and

@@ -62,9 +62,11 @@ func TestOpenAPISchemasMatchTheStructs(t *testing.T) {
 		protocol.Stream{}, protocol.StreamStatus{}, protocol.StreamSpec{}, protocol.StreamShard{}, protocol.StreamList{}, protocol.Condition{},
 		protocol.StreamCreateResponse{}, protocol.StreamScaleResponse{}, protocol.Migration{}, protocol.MigrationList{},
 		protocol.Resharding{}, protocol.ReshardingList{}, protocol.PhaseSpan{}, protocol.DrainCertificate{}, protocol.ShardEvidence{}, protocol.GroupEvidence{},
+		protocol.TimeWindow{}, protocol.CertificateCheck{}, protocol.ShardCheck{},
 		protocol.Routing{}, protocol.RoutingShard{}, protocol.ProducerRouting{}, protocol.Group{}, protocol.GroupList{}, protocol.MemberView{}, protocol.MemberList{},
 		protocol.Assignments{}, protocol.HeartbeatResponse{}, protocol.Assignment{}, protocol.AuditEvent{}, protocol.AuditList{}, protocol.LoginResponse{},
 		protocol.Error{}, protocol.Detail{}, protocol.Shard{},
+		protocol.Preview{}, protocol.PreviewPublishing{}, protocol.PreviewGroup{}, protocol.PreviewNote{},
 	}
 	requests := []any{
 		protocol.PutStreamRequest{}, protocol.DeleteStreamRequest{}, protocol.PauseRequest{}, protocol.ResumeRequest{}, protocol.CreateRequest{},

@@ -100,6 +100,22 @@ func sampleStream(prefix string) protocol.Stream {
 	}
 }
 
+func samplePreview(prefix string) protocol.Preview {
+	rate, ms := 12.5, int64(800)
+	return protocol.Preview{
+		StreamPrefix: prefix, TakenAt: at, Generation: 7, Action: protocol.PreviewReshard, FromShardCount: 4, ToShardCount: 2,
+		Resharding: protocol.DefaultPolicy(), ShardsAdded: []int{}, ShardsRemoved: []int{2, 3}, MovedFraction: 0.5,
+		Publishing: protocol.PreviewPublishing{Paused: true, EstimateMs: nil, LimitMs: 300000, Basis: "because", Producers: []string{"p1"}},
+		Barrier:    "XSETID",
+		Groups: []protocol.PreviewGroup{
+			{Group: "billing", Managed: true, LiveMembers: 2, AffectedMembers: []string{"m1"}, AffectedCount: 1, Pending: 3, Undelivered: 7, UndeliveredMore: true, RatePerSecond: &rate, DrainEstimateMs: &ms, Basis: "seen"},
+			{Group: "stray", AffectedMembers: []string{}, Basis: "nothing"},
+		},
+		Blockers: []protocol.PreviewNote{{Code: "FOREIGN_KEYS_EXIST", Message: "in the way"}},
+		Risks:    []protocol.PreviewNote{}, Unknown: []string{"how long"},
+	}
+}
+
 func sampleGroup(prefix, group string) protocol.Group {
 	m := migration(sampleResharding(prefix, "r1"))
 	return protocol.Group{StreamPrefix: prefix, ConsumerGroup: group, State: protocol.GroupStable, GroupEpoch: 2, AssignmentEpoch: 2,
@@ -145,7 +161,7 @@ func (f *fakeEngine) PutStream(_ context.Context, prefix string, spec protocol.S
 }
 
 func (f *fakeEngine) PreviewStream(_ context.Context, prefix string, spec protocol.StreamSpec, ifMatch int64) (protocol.Preview, error) {
-	return protocol.Preview{StreamPrefix: prefix, Generation: ifMatch, Action: protocol.PreviewNone}, f.record(recorded{call: "PreviewStream", prefix: prefix, spec: spec})
+	return samplePreview(prefix), f.record(recorded{call: "PreviewStream", prefix: prefix, spec: spec, mutation: engine.Mutation{IfMatch: ifMatch}})
 }
 
 func (f *fakeEngine) Recheck(_ context.Context, prefix, id string) (protocol.Resharding, error) {

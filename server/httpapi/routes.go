@@ -73,6 +73,11 @@ var routes = []route{
 	{"GET", "/audit/events", needRead, "", (*Handler).listAuditEvents},
 }
 
+// previews are the dry runs of mutations. They are reads: not audited, and open to whoever may read.
+var previews = []route{
+	{"PUT", S, needRead, "", (*Handler).previewStream},
+}
+
 // The two objects that most paths are about.
 const (
 	S = "/streams/{streamPrefix}"
@@ -93,7 +98,11 @@ func (h *Handler) buildRoutes() *chi.Mux {
 	for i := range routes {
 		rt := routes[i]
 		rt.pattern = Base + rt.pattern
-		mux.Method(rt.method, rt.pattern, h.serve(&rt))
+		serve := h.serve(&rt)
+		if preview := previewOf(&rt); preview != nil {
+			serve = dryRunOr(h.serve(preview), serve)
+		}
+		mux.Method(rt.method, rt.pattern, serve)
 	}
 	mux.NotFound(h.refuseUnmatched)
 	mux.MethodNotAllowed(h.refuseUnmatched)

@@ -41,24 +41,15 @@ func (h *Handler) putStream(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	var body protocol.PutStreamRequest
-	if err := c.decode(&body, strict); err != nil {
-		return reply{}, err
-	}
-	count, err := shardCount("shardCount", body.ShardCount, 0)
+	spec, err := c.streamSpec()
 	if err != nil {
 		return reply{}, err
-	}
-	for _, g := range body.Resharding.IgnoreGroups {
-		if refused := protocol.CheckName("resharding.ignoreGroups", g); refused != nil {
-			return reply{}, refused
-		}
 	}
 	m, err := h.mutation(c)
 	if err != nil {
 		return reply{}, err
 	}
-	done, err := h.engine.PutStream(ctx, prefix, protocol.StreamSpec{ShardCount: count, Resharding: body.Resharding}, m)
+	done, err := h.engine.PutStream(ctx, prefix, spec, m)
 	if err != nil {
 		return reply{}, err
 	}
@@ -72,6 +63,48 @@ func (h *Handler) putStream(ctx context.Context, c *call) (reply, error) {
 		return streamReply(c, http.StatusAccepted, done.Stream), nil
 	}
 	return streamReply(c, http.StatusOK, done.Stream), nil
+}
+
+// previewStream is putStream with dryRun=true: a read, which says what the call would do.
+func (h *Handler) previewStream(ctx context.Context, c *call) (reply, error) {
+	prefix, err := c.stream()
+	if err != nil {
+		return reply{}, err
+	}
+	spec, err := c.streamSpec()
+	if err != nil {
+		return reply{}, err
+	}
+	if err := checkIdempotencyKey(c.r.Header); err != nil {
+		return reply{}, err
+	}
+	generation, err := ifMatch(c.r.Header)
+	if err != nil {
+		return reply{}, err
+	}
+	preview, err := h.engine.PreviewStream(ctx, prefix, spec, generation)
+	if err == nil && preview.Generation > 0 {
+		c.w.Header().Set("ETag", etag(preview.Generation))
+	}
+	return ok(preview), err
+}
+
+// streamSpec decodes and checks the body that declares a stream.
+func (c *call) streamSpec() (protocol.StreamSpec, error) {
+	var body protocol.PutStreamRequest
+	if err := c.decode(&body, strict); err != nil {
+		return protocol.StreamSpec{}, err
+	}
+	count, err := shardCount("shardCount", body.ShardCount, 0)
+	if err != nil {
+		return protocol.StreamSpec{}, err
+	}
+	for _, g := range body.Resharding.IgnoreGroups {
+		if refused := protocol.CheckName("resharding.ignoreGroups", g); refused != nil {
+			return protocol.StreamSpec{}, refused
+		}
+	}
+	return protocol.StreamSpec{ShardCount: count, Resharding: body.Resharding, Retention: body.Retention}, nil
 }
 
 // createStream is the reference's way to make a stream and the group of its name.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,6 +55,17 @@ func (s *Store) PlainSeen(ctx context.Context, prefix string) (protocol.Instant,
 		return 0, fmt.Errorf("plain producers of stream %q: %w", prefix, err)
 	}
 	return protocol.Instant(ms), nil
+}
+
+// Producers lists the ids of the producers that asked for the routing since then, sorted; when
+// there are more than most, the ones seen last.
+func (s *Store) Producers(ctx context.Context, prefix string, since protocol.Instant, most int) ([]string, error) {
+	ids, err := s.cfg.Client.ZRevRangeByScore(ctx, s.keys.producers(prefix), &redis.ZRangeBy{Min: since.String(), Max: "+inf", Count: int64(most)}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("producers of stream %q: %w", prefix, err)
+	}
+	slices.Sort(ids)
+	return ids, nil
 }
 
 // Index enters the stream in the index, from where it can have been lost: it is in another slot

@@ -20,6 +20,7 @@ type Control struct {
 	SealedLastID string
 	Aborted      string
 	Retired      string
+	Purged       bool // its stream was deleted: to another one of that name the shard is unknown
 	High         int
 	Owners       map[string]string // group → stored owner; empty in replies of scripts
 }
@@ -30,6 +31,7 @@ func ParseControl(fields map[string]string) (Control, error) {
 	c := Control{
 		Present: len(fields) > 0, By: fields["by"], Gate: fields["gate"],
 		SealedLastID: fields["sealedLastId"], Aborted: fields["aborted"], Retired: fields["retired"],
+		Purged: fields["purged"] != "",
 	}
 	var count, high int64
 	for name, to := range map[string]*int64{

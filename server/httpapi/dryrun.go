@@ -1,0 +1,66 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// A mutation with dryRun=true is another route than the mutation itself: the handler that it
+// reaches has no way to change anything.
+
+// previewOf is the dry run of a route, nil when it has none. Patterns are those below Base.
+func previewOf(mutation *route) *route {
+	for _, rt := range previews {
+		rt.pattern = Base + rt.pattern
+		if rt.method == mutation.method && rt.pattern == mutation.pattern {
+			return &rt
+		}
+	}
+	return nil
+}
+
+// dryRunOr sends a request that clearly asks for a dry run to preview, and every other one to
+// mutation, which refuses a dryRun that it does not understand.
+func dryRunOr(preview, mutation http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if dry, given, err := dryRun(r); err == nil && given && dry {
+			preview(w, r)
+			return
+		}
+		mutation(w, r)
+	}
+}
+
+// dryRun reads the parameter; err when it is not one of true and false, given once.
+func dryRun(r *http.Request) (dry, given bool, err error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false, false, protocol.Invalid("query", "is not a valid query string; nothing was changed")
+	}
+	list, given := values["dryRun"]
+	if !given {
+		return false, false, nil
+	}
+	dry, err = strconv.ParseBool(list[0])
+	if err != nil || len(list) > 1 {
+		return false, true, protocol.Invalid("dryRun", "must be true or false, once; nothing was changed")
+	}
+	return dry, true, nil
+}
+
+// checkNoDryRun refuses a mutation that may have been meant as a dry run.
+func (c *call) checkNoDryRun() error {
+	dry, given, err := dryRun(c.r)
+	switch {
+	case err != nil:
+		return err
+	case !given:
+		return nil
+	case dry || previewOf(c.route) == nil:
+		return protocol.Invalid("dryRun", "is not supported by this call; nothing was changed")
+	}
+	return nil
+}
