@@ -1,5 +1,7 @@
 package protocol
 
+import "fmt"
+
 // RetentionPolicy is when the coordinator removes entries from the shards of a stream.
 type RetentionPolicy string
 
@@ -19,4 +21,45 @@ type Retention struct {
 	Policy   RetentionPolicy `json:"policy,omitempty" validate:"omitempty,oneof=NONE ACKED MAX_AGE MAX_LEN"`
 	MaxAgeMs int64           `json:"maxAgeMs,omitempty" validate:"omitempty,min=1000"`
 	MaxLen   int64           `json:"maxLen,omitempty" validate:"omitempty,min=1"`
+}
+
+// WithDefaults returns r with NONE where no policy is given.
+func (r Retention) WithDefaults() Retention {
+	if r.Policy == "" {
+		r.Policy = RetentionNone
+	}
+	return r
+}
+
+// Check refuses a policy that does not exist, one without its number, and a number that belongs to
+// another policy: it would have no effect, which nobody means who gives it. field is what r is
+// called in the request.
+func (r Retention) Check(field string) *Error {
+	r = r.WithDefaults()
+	switch r.Policy {
+	case RetentionNone, RetentionAcked, RetentionMaxAge, RetentionMaxLen:
+	default:
+		return Invalid(field+".policy", fmt.Sprintf("is %q; it must be NONE, ACKED, MAX_AGE or MAX_LEN", string(r.Policy)))
+	}
+	for _, number := range []struct {
+		name   string
+		value  int64
+		least  int64
+		policy RetentionPolicy
+		means  string
+	}{
+		{"maxAgeMs", r.MaxAgeMs, 1000, RetentionMaxAge, "the age in ms from which an entry is removed, at least 1000"},
+		{"maxLen", r.MaxLen, 1, RetentionMaxLen, "how many entries each shard keeps, at least 1"},
+	} {
+		name := field + "." + number.name
+		switch {
+		case r.Policy != number.policy && number.value != 0:
+			return Invalid(name, fmt.Sprintf("has no effect on policy %s: leave it out, or ask for policy %s", r.Policy, number.policy))
+		case r.Policy == number.policy && number.value == 0:
+			return Invalid(name, fmt.Sprintf("is missing; policy %s needs %s", r.Policy, number.means))
+		case r.Policy == number.policy && number.value < number.least:
+			return Invalid(name, fmt.Sprintf("is %d; it must be %s", number.value, number.means))
+		}
+	}
+	return nil
 }

@@ -20,9 +20,13 @@ const (
 	RetireOne Name = "RETIRE"
 	Hold      Name = "HOLD"
 	MkGroup   Name = "MKGROUP"
-	Survey    Name = "SURVEY" // the sweep's read-only look: control hash, existence, length, sealed as a fact
-	Purge     Name = "PURGE"  // stream deleted: the tombstone gets its expiry
-	Probe     Name = "PROBE"  // a dry run's read-only look: all that SURVEY and EVIDENCE see, of any shard
+	Survey    Name = "SURVEY"  // the sweep's read-only look: control hash, existence, length, sealed as a fact
+	Purge     Name = "PURGE"   // stream deleted: the tombstone gets its expiry
+	Recheck   Name = "RECHECK" // what can still be seen of a certificate
+	Probe     Name = "PROBE"   // a dry run's read-only look: all that SURVEY and EVIDENCE see, of any shard
+
+	RmGroup Name = "RMGROUP" // a group was deleted: its consumer group goes
+	Retain  Name = "RETAIN"  // a slice of what the stream's retention lets go of
 
 	Append         Name = "APPEND"
 	Resolve        Name = "RESOLVE"
@@ -54,6 +58,7 @@ const (
 	NotEmpty  Code = "NOTEMPTY"
 	NotFenced Code = "NOTFENCED"
 	Exists    Code = "EXISTS"
+	Archived  Code = "ARCHIVED" // RECHECK: retired, and its archive is there
 	Retired   Code = "RETIRED"
 	Exhausted Code = "EXHAUSTED"
 	SealError Code = "SEALERR" // XSETID was refused; the text is in field "error"

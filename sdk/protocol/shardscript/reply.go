@@ -27,6 +27,10 @@ type Reply struct {
 	Owner          int64  // of NOTOWNER: the stored ownership epoch
 	Verdict        Code   // "" where no evidence was taken
 	Groups         []GroupEvidence
+	// Of RETAIN: entries that went, how many acknowledgements were still due for them (summed over
+	// the groups), and whether there is another slice.
+	Removed, Unacked int64
+	More             bool
 }
 
 // GroupEvidence is one consumer group of a shard.
@@ -71,6 +75,9 @@ func ParseReply(v any) (Reply, error) {
 		Error   string            `json:"error"`
 		Owner   int64             `json:"owner,string"`
 		Verdict Code              `json:"verdict"`
+		Removed int64             `json:"removed,string"`
+		Unacked int64             `json:"unacked,string"`
+		More    bool              `json:"more"`
 		Groups  []struct {
 			Name    string `json:"name"`
 			Pending int64  `json:"pending,string"`
@@ -91,6 +98,7 @@ func ParseReply(v any) (Reply, error) {
 	r := Reply{
 		Code: Code(text[0]), At: at, Exists: body.Exists, Sealed: body.Sealed, Length: body.Length, Added: body.Added,
 		LastID: body.Last, Barrier: body.Barrier, Error: body.Error, Owner: body.Owner, Verdict: body.Verdict,
+		Removed: body.Removed, Unacked: body.Unacked, More: body.More,
 	}
 	for _, g := range body.Groups {
 		r.Groups = append(r.Groups, GroupEvidence{

@@ -13,7 +13,8 @@ var files embed.FS
 // with every batch of entries, where its set-up would show.
 var names = map[Name]bool{
 	Prepare: true, Provision: true, Seal: true, Evidence: true, Decide: true, Look: true, Open: true,
-	Release: true, Undo: true, RetireOne: true, Hold: true, MkGroup: true, Survey: true, Purge: true, Probe: true,
+	Release: true, Undo: true, RetireOne: true, Hold: true, MkGroup: true, Survey: true, Purge: true, Probe: true, Recheck: true,
+	RmGroup: true, Retain: true,
 	Resolve: true, Bring: true, Takeover: true,
 	Append: false, CheckAck: false, DeleteConsumer: false,
 }
