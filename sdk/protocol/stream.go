@@ -232,7 +232,7 @@ type Resharding struct {
 	Order          string      `json:"order,omitempty"` // what was promised of per-key order
 	// Warnings are what did not hold the change up and yet matters, in sentences: entries that a
 	// group may have lost, since they were removed before it had acknowledged them.
-	Warnings []string `json:"warnings"`
+	Warnings []string `json:"warnings,omitempty"`
 	// OrderWindow is of a change that promises no order: of two entries of one key that are handled
 	// in the wrong order, the older was appended no later than its end and the newer no earlier than
 	// its start, by the clocks of their nodes.
