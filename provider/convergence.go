@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
@@ -57,9 +59,9 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 		count := int64(want.ShardCount)
 		mctx, cancel := mutation(ctx)
 		put, err := o.conn.client.PutStream(mctx, prefix, protocol.PutStreamRequest{
-			ShardCount: &count, Resharding: want.Resharding,
+			ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention,
 			RequestedBy: o.conn.requestedBy, Reason: o.why(what),
-		}, o.call())
+		}, o.callFor(prefix, want, seen))
 		cancel()
 		if err == nil {
 			id := put.ReshardingID
@@ -70,6 +72,20 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 				return put.Stream, "", fmt.Errorf("the coordinator accepted %d shards but reports %d and no resharding", want.ShardCount, put.Stream.Status.ShardCount)
 			}
 			return put.Stream, id, nil
+		}
+		var refusal *protocol.Error
+		unanswered := !errors.As(err, &refusal) // it may have been carried out
+		if ctx.Err() == nil && (unanswered || errors.Is(err, protocol.ErrGenerationMismatch)) {
+			last = err
+			cur, readErr := o.conn.client.Stream(ctx, prefix)
+			switch {
+			case readErr == nil && sameSpec(cur.Spec, want), readErr == nil && unanswered && seen != nil && cur.Generation == seen.Generation:
+				seen = &cur
+				continue
+			case unanswered && seen == nil && errors.Is(readErr, protocol.ErrStreamNotFound):
+				continue
+			}
+			return protocol.Stream{}, "", err
 		}
 		if !errors.Is(err, protocol.ErrActiveResharding) {
 			return protocol.Stream{}, "", err
@@ -104,7 +120,26 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 			return protocol.Stream{}, "", err
 		}
 	}
+	if seen == nil {
+		return protocol.Stream{}, "", last
+	}
 	return *seen, "", last
+}
+
+// callFor is the extras of a request that leads from seen (nil: no stream) to want: it presupposes
+// the generation that was seen, and has a key that an apply which was killed and is run again
+// finds again.
+func (o operation) callFor(prefix string, want protocol.StreamSpec, seen *protocol.Stream) client.Call {
+	call := o.call()
+	call.IfMatch = client.MustBeNew
+	if seen != nil {
+		call.IfMatch = seen.Generation
+	}
+	text, err := json.Marshal([]any{o.conn.requestedBy, prefix, want, call.IfMatch})
+	if err == nil { // of strings and numbers: it always is
+		call.IdempotencyKey = uuid.NewSHA1(uuid.NameSpaceURL, text).String()
+	}
+	return call
 }
 
 // unread is what is known of a resharding before it could be read: enough not to lose its id,
@@ -258,6 +293,7 @@ func specDifferences(is, want protocol.StreamSpec) []string {
 	differ("drain_timeout", durationOfMs(p.DrainTimeoutMs).ValueString(), durationOfMs(q.DrainTimeoutMs).ValueString())
 	differ("on_timeout", lower(p.OnTimeout), lower(q.OnTimeout))
 	differ("ignore_groups", sortedList(p.IgnoreGroups), sortedList(q.IgnoreGroups))
+	differ("retention", retentionText(is.Retention), retentionText(want.Retention))
 	return out
 }
 

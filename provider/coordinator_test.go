@@ -32,14 +32,16 @@ type fakeCoordinator struct {
 	nextID   int
 	// block keeps reshardings in DRAINING until finish is called.
 	block bool
+	// blockers and risks are what a dry run finds.
+	blockers, risks []protocol.PreviewNote
 	// intercept answers a request itself and returns true, or leaves it to the fake.
 	intercept func(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
 // request is what was received.
 type request struct {
-	method, path, body string
-	header             http.Header
+	method, path, query, body string
+	header                    http.Header
 }
 
 func newFake(t *testing.T) *fakeCoordinator {
@@ -56,7 +58,7 @@ func newFake(t *testing.T) *fakeCoordinator {
 func (f *fakeCoordinator) serve(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	f.mu.Lock()
-	f.requests = append(f.requests, request{r.Method, r.URL.Path, string(body), r.Header.Clone()})
+	f.requests = append(f.requests, request{r.Method, r.URL.Path, r.URL.RawQuery, string(body), r.Header.Clone()})
 	intercept := f.intercept
 	f.mu.Unlock()
 	if intercept != nil && intercept(w, r, body) {
@@ -74,6 +76,10 @@ func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []
 	defer f.mu.Unlock()
 	s := f.streams[prefix]
 	switch {
+	case len(parts) == 1 && r.Method == http.MethodPut && r.URL.Query().Get("dryRun") == "true":
+		f.previewStream(w, prefix, s, body)
+	case len(parts) == 1 && r.Method == http.MethodPut && !matches(r.Header, s):
+		refuse(w, protocol.ErrGenerationMismatch)
 	case len(parts) == 1 && r.Method == http.MethodPut:
 		f.putStream(w, prefix, s, body)
 	case s == nil:
@@ -102,7 +108,7 @@ func (f *fakeCoordinator) putStream(w http.ResponseWriter, prefix string, s *pro
 		refuse(w, protocol.Invalid("shardCount", "is required"))
 		return
 	}
-	want := protocol.StreamSpec{ShardCount: int(*req.ShardCount), Resharding: req.Resharding.WithDefaults()}
+	want := protocol.StreamSpec{ShardCount: int(*req.ShardCount), Resharding: req.Resharding.WithDefaults(), Retention: req.Retention}
 	status := http.StatusOK
 	if s == nil {
 		s = &protocol.Stream{StreamPrefix: prefix, Status: protocol.StreamStatus{PublishState: protocol.PublishOpen}}
@@ -145,6 +151,41 @@ func (f *fakeCoordinator) putStream(w http.ResponseWriter, prefix string, s *pro
 		}
 	}
 	reply(w, status, s)
+}
+
+// matches compares the generation that a request presupposes.
+func matches(h http.Header, s *protocol.Stream) bool {
+	if h.Get("If-None-Match") == "*" {
+		return s == nil
+	}
+	want := strings.Trim(h.Get("If-Match"), `"`)
+	return want == "" || s != nil && want == strconv.FormatInt(s.Generation, 10)
+}
+
+func (f *fakeCoordinator) previewStream(w http.ResponseWriter, prefix string, s *protocol.Stream, body []byte) {
+	var req protocol.PutStreamRequest
+	if err := json.Unmarshal(body, &req); err != nil || req.ShardCount == nil {
+		refuse(w, protocol.Invalid("shardCount", "is required"))
+		return
+	}
+	p := protocol.Preview{
+		StreamPrefix: prefix, TakenAt: time.Now(), Action: protocol.PreviewCreate, ToShardCount: int(*req.ShardCount), Resharding: req.Resharding.WithDefaults(),
+		ShardsAdded: []int{}, ShardsRemoved: []int{}, Groups: []protocol.PreviewGroup{}, Unknown: []string{}, Blockers: f.blockers, Risks: f.risks,
+	}
+	if s != nil {
+		p.Generation, p.FromShardCount, p.Action = s.Generation, s.Status.ShardCount, protocol.PreviewUpdate
+		p.MovedFraction = protocol.MovedFraction(p.FromShardCount, p.ToShardCount)
+		for i := p.FromShardCount; i < p.ToShardCount; i++ {
+			p.ShardsAdded = append(p.ShardsAdded, i)
+		}
+		for i := p.ToShardCount; i < p.FromShardCount; i++ {
+			p.ShardsRemoved = append(p.ShardsRemoved, i)
+		}
+		if p.FromShardCount != p.ToShardCount {
+			p.Action = protocol.PreviewReshard
+		}
+	}
+	reply(w, http.StatusOK, p)
 }
 
 // step moves an unblocked resharding on when it is looked at.
@@ -263,7 +304,9 @@ func (f *fakeCoordinator) set(change func()) { f.mu.Lock(); defer f.mu.Unlock();
 func (f *fakeCoordinator) mutations() []request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(f.requests), func(r request) bool { return r.method == http.MethodGet })
+	return slices.DeleteFunc(slices.Clone(f.requests), func(r request) bool {
+		return r.method == http.MethodGet || strings.Contains(r.query, "dryRun=true")
+	})
 }
 
 func (f *fakeCoordinator) reshardingIDs() []string {

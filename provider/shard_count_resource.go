@@ -32,9 +32,11 @@ const (
 )
 
 var (
-	_ resource.ResourceWithConfigure   = (*shardCountResource)(nil)
-	_ resource.ResourceWithModifyPlan  = (*shardCountResource)(nil)
-	_ resource.ResourceWithImportState = (*shardCountResource)(nil)
+	_ resource.ResourceWithConfigure      = (*shardCountResource)(nil)
+	_ resource.ResourceWithModifyPlan     = (*shardCountResource)(nil)
+	_ resource.ResourceWithValidateConfig = (*shardCountResource)(nil)
+	_ resource.ResourceWithUpgradeState   = (*shardCountResource)(nil)
+	_ resource.ResourceWithImportState    = (*shardCountResource)(nil)
 )
 
 func newShardCountResource() resource.Resource { return &shardCountResource{} }
@@ -49,6 +51,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 	d := protocol.DefaultPolicy()
 	pauseDefault, drainDefault := durationOfMs(d.PauseTimeoutMs).ValueString(), durationOfMs(d.DrainTimeoutMs).ValueString()
 	resp.Schema = schema.Schema{
+		Version: schemaVersion,
 		MarkdownDescription: "A logical stream and the number of shards over which it is spread. Creating it lays the shards out. Changing " +
 			"`shard_count` reshards in place, up or down, and returns when the stream has converged. Destroying it drains all shards, " +
 			"retires them and removes the stream.\n\n" +
@@ -111,10 +114,21 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 					fmt.Sprint(protocol.MaxIgnoreGroups) + ". **Entries that they have not read are lost with a removed shard.** Default: none. A change applies to later reshardings.",
 				Validators: []validator.Set{setvalidator.SizeAtMost(protocol.MaxIgnoreGroups), setvalidator.ValueStringsAre(nameValidator{})},
 			},
+			"retention": retentionAttribute(),
 			"deletion_protection": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
 				MarkdownDescription: "Whether destroying the stream is refused. Default `true`, also after an import: to destroy, set it to `false` and apply first. " +
 					"It is Terraform's own and not known to the coordinator.",
+			},
+			"skip_destroy": schema.BoolAttribute{
+				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
+				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the stream, and the coordinator is not told anything. Default `false`. " +
+					"`deletion_protection` does not stand in its way, since nothing is deleted.",
+			},
+			"force_destroy": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Repeat the `stream_prefix` here, and apply, to let a destroy remove the stream at once, without waiting for the drain. " +
+					"**Everything that is still undelivered or pending is lost then.** Anything else than the prefix is refused. Default: a destroy drains.",
 			},
 			"reason": schema.StringAttribute{
 				Optional: true, Computed: true, Default: stringdefault.StaticString(""),
@@ -170,6 +184,24 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 					"paused_ms": schema.Int64Attribute{Computed: true, MarkdownDescription: "For how long it paused publishing, in milliseconds."},
 					"order":     schema.StringAttribute{Computed: true, MarkdownDescription: "What was promised of the order of each key; empty if nothing was recorded."},
 					"error":     schema.StringAttribute{Computed: true, MarkdownDescription: "Why it did not complete; empty if it did."},
+					"certificate": schema.SingleNestedAttribute{
+						Computed:            true,
+						MarkdownDescription: "The drain certificate: the evidence on which the layout was changed; null when nothing was drained. The data source `redisstream_resharding` can compare it with Redis.",
+						Attributes: map[string]schema.Attribute{
+							"taken_at":           schema.StringAttribute{Computed: true, MarkdownDescription: "When the evidence was taken, RFC 3339, UTC."},
+							"barrier":            schema.StringAttribute{Computed: true, MarkdownDescription: "What kept appends out: `XSETID` (Redis refuses everybody) or `LEASE` (only producers that fence are held back)."},
+							"confirmed_replicas": schema.Int64Attribute{Computed: true, MarkdownDescription: "How many replicas had confirmed the seals."},
+							"shards": schema.ListNestedAttribute{
+								Computed: true, MarkdownDescription: "The evidence, shard by shard. Only the newest certificates keep it.",
+								NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
+									"index":         schema.Int64Attribute{Computed: true, MarkdownDescription: "Index of the shard."},
+									"last_id":       schema.StringAttribute{Computed: true, MarkdownDescription: "Id of the last entry that was appended before the change."},
+									"entries_added": schema.Int64Attribute{Computed: true, MarkdownDescription: "How many entries had ever been appended."},
+									"verdict":       schema.StringAttribute{Computed: true, MarkdownDescription: "`DRAINED`, or what else was found on a shard that did not have to be drained."},
+								}},
+							},
+						},
+					},
 				},
 			},
 		},
@@ -180,50 +212,78 @@ func (r *shardCountResource) Configure(_ context.Context, req resource.Configure
 	r.conn = configured(req.ProviderData, &resp.Diagnostics)
 }
 
-// ModifyPlan settles what the plan shows: computed values are unknown exactly when something
-// is to be told to the coordinator, and what a change does to data is said before it is made.
-func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
-	if req.State.Raw.IsNull() {
-		return
-	}
-	var state, plan shardCountModel
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if req.Plan.Raw.IsNull() {
-		if protected(state, &resp.Diagnostics) || resp.Diagnostics.HasError() {
-			return
-		}
-		resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
-			"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
-				"and then retires its %d shards (%s).", state.StreamPrefix.ValueString(), state.ShardCount.ValueInt64(), state.Retire.ValueString()))
-		return
-	}
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+// ValidateConfig checks what one attribute alone does not show.
+func (r *shardCountResource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var config shardCountModel
+	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	checkRetention(ctx, config.Retention, &resp.Diagnostics)
+	force, prefix := config.ForceDestroy, config.StreamPrefix
+	if !force.IsNull() && !force.IsUnknown() && !prefix.IsUnknown() && force.ValueString() != prefix.ValueString() {
+		resp.Diagnostics.AddAttributeError(path.Root("force_destroy"), "Invalid force_destroy", fmt.Sprintf(
+			"force_destroy: is %q; it must repeat stream_prefix, %q, since it lets a destroy drop what is left undelivered", force.ValueString(), prefix.ValueString()))
+	}
+}
 
-	if plan.sameRemote(state) {
+// ModifyPlan settles what the plan shows: computed values are unknown exactly when something
+// is to be told to the coordinator, and what a change does to data is said before it is made, by
+// the coordinator's dry run.
+func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	var state, plan shardCountModel
+	creates, destroys := req.State.Raw.IsNull(), req.Plan.Raw.IsNull()
+	if !creates {
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	}
+	if !destroys {
+		resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	}
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	switch {
+	case destroys:
+		r.planDestroy(ctx, state, resp)
+		return
+	case !creates && plan.sameRemote(ctx, state):
 		plan.keepComputed(state)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 		return
+	case !creates && replaced(plan.StreamPrefix, state.StreamPrefix):
+		if !state.SkipDestroy.ValueBool() {
+			protected(state, &resp.Diagnostics) // replacing destroys
+		}
+		return
+	case !plan.declared():
+		return // not known before apply: nothing can be asked
 	}
-	if !plan.StreamPrefix.IsUnknown() && !plan.StreamPrefix.Equal(state.StreamPrefix) {
-		protected(state, &resp.Diagnostics) // replacing destroys
+	if want := plan.spec(ctx, &resp.Diagnostics); !resp.Diagnostics.HasError() {
+		r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, resp.Private, &resp.Diagnostics)
+	}
+}
+
+// planDestroy says what a destroy does.
+func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountModel, resp *resource.ModifyPlanResponse) {
+	prefix := state.StreamPrefix.ValueString()
+	if state.SkipDestroy.ValueBool() {
+		resp.Diagnostics.AddWarning("Stream will only be forgotten", fmt.Sprintf("skip_destroy is set: stream %q stays as it is, and Terraform forgets it.", prefix))
 		return
 	}
-	if from, to := state.ShardCount.ValueInt64(), plan.ShardCount.ValueInt64(); !plan.ShardCount.IsUnknown() && to < from {
-		pausing := "publishing is paused until they are drained"
-		if plan.Strategy.ValueString() == "online" {
-			pausing = "publishing goes on, to the shards that stay"
-		}
-		fate := "deleted"
-		if plan.Retire.ValueString() == "archive" {
-			fate = "archived"
-		}
-		resp.Diagnostics.AddWarning("Shards will be removed", fmt.Sprintf(
-			"Stream %q goes from %d to %d shards: %s; shards %d to %d are %s once every consumer group has read and acknowledged all of their entries.",
-			state.StreamPrefix.ValueString(), from, to, pausing, to, from-1, fate))
+	if protected(state, &resp.Diagnostics) {
+		return
 	}
+	if state.forced() {
+		resp.Diagnostics.AddWarning("Stream will be removed with what it holds", fmt.Sprintf(
+			"force_destroy repeats the prefix: stream %q is removed at once with its %d shards. What is undelivered or pending on them is lost.", prefix, state.ShardCount.ValueInt64()))
+	} else {
+		resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
+			"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
+				"and then retires its %d shards (%s).", prefix, state.ShardCount.ValueInt64(), state.Retire.ValueString()))
+	}
+	want := state.spec(ctx, &resp.Diagnostics)
+	want.ShardCount = 0
+	r.conn.preview(ctx, prefix, want, resp.Private, &resp.Diagnostics)
 }
 
 // protected adds the error that a protected stream cannot be destroyed, and says whether it is.
@@ -233,7 +293,7 @@ func protected(state shardCountModel, diags *diag.Diagnostics) bool {
 	}
 	diags.AddAttributeError(path.Root("deletion_protection"), "Stream is protected against deletion", fmt.Sprintf(
 		"Stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
-			"To only forget it, use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
+			"To only forget it, set skip_destroy = true, or use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
 	return true
 }
 
@@ -278,7 +338,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		return
 	}
 	save := func(s protocol.Stream, last *protocol.Resharding) {
-		plan.settle(s, last, types.ObjectNull(reshardingType.AttrTypes))
+		plan.settle(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
 		resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
 	}
 	if id == "" {
@@ -335,12 +395,14 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	last, err := r.conn.lastResharding(ctx, s)
-	if err != nil {
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
-		return
+	var last *protocol.Resharding
+	if !m.shows(s) { // one that has ended does not change any more: no request for it
+		if last, err = r.conn.lastResharding(ctx, s); err != nil {
+			resp.Diagnostics.Append(r.conn.diagnose(what, err))
+			return
+		}
 	}
-	m.observe(s, last)
+	m.observe(ctx, s, last)
 	m.ShardCount = types.Int64Value(int64(confirmed(s, last)))
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
@@ -355,7 +417,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if plan.sameRemote(state) { // deletion_protection or timeouts: the coordinator has no part in it
+	if plan.sameRemote(ctx, state) { // deletion_protection or timeouts: the coordinator has no part in it
 		plan.keepComputed(state)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 		return
@@ -378,6 +440,14 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	if before := recall(ctx, req.Private); before.ID != "" && before.ID == seen.Status.ActiveReshardingID {
 		tflog.Info(ctx, "the resharding of an earlier apply is still running", map[string]any{"resharding_id": before.ID})
 	}
+	if before, ok := recallPlan(ctx, req.Private); ok {
+		// Only to be shown: an unreadable one must not hide why the apply is refused.
+		last, _ := r.conn.lastResharding(ctx, seen)
+		if refused, yes := stale(before, seen, want, last); yes {
+			resp.Diagnostics.Append(refused)
+			return
+		}
+	}
 	s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
 	if err != nil {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
@@ -387,7 +457,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// From here on the coordinator has the desired state. On failure the state shows what it
 	// has: the new policy and resharding, but the shard count before.
 	failed := func(r protocol.Resharding) {
-		state.observe(s, &r)
+		state.observe(parent, s, &r)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
 	last := (*protocol.Resharding)(nil)
@@ -414,7 +484,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		tflog.Warn(ctx, "last resharding not readable", map[string]any{"error": err.Error()})
 		last = nil
 	}
-	plan.settle(s, last, state.LastResharding)
+	plan.settle(parent, s, last, state.LastResharding)
 	resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
 }
 
@@ -424,7 +494,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	wait, diags := state.Timeouts.Delete(ctx, deleteTimeout)
 	resp.Diagnostics.Append(diags...)
 	want := state.spec(ctx, &resp.Diagnostics)
-	if resp.Diagnostics.HasError() || protected(state, &resp.Diagnostics) {
+	if resp.Diagnostics.HasError() || state.SkipDestroy.ValueBool() || protected(state, &resp.Diagnostics) {
 		return
 	}
 	if !r.conn.ready() {
@@ -446,7 +516,14 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	if seen.Spec.ShardCount != 0 || seen.Status.ShardCount != 0 || seen.Status.ActiveReshardingID != "" {
+	if before, ok := recallPlan(ctx, req.Private); ok {
+		last, _ := r.conn.lastResharding(ctx, seen) // only to be shown
+		if refused, yes := stale(before, seen, want, last); yes {
+			resp.Diagnostics.Append(refused)
+			return
+		}
+	}
+	if !state.forced() && (seen.Spec.ShardCount != 0 || seen.Status.ShardCount != 0 || seen.Status.ActiveReshardingID != "") {
 		s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
 		if err != nil {
 			resp.Diagnostics.Append(r.conn.diagnose(what, err))
@@ -454,7 +531,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		}
 		if id != "" {
 			failed := func(r protocol.Resharding) {
-				state.observe(s, &r)
+				state.observe(parent, s, &r)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}
 			resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id})...)
@@ -474,9 +551,11 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 
 	mctx, stop := mutation(ctx)
 	defer stop()
-	err = r.conn.client.DeleteStream(mctx, prefix, protocol.DeleteStreamRequest{
-		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what),
-	}, op.call())
+	body := protocol.DeleteStreamRequest{RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what)}
+	if state.forced() {
+		body.Force, body.Confirm = true, state.ForceDestroy.ValueString()
+	}
+	err = r.conn.client.DeleteStream(mctx, prefix, body, op.call())
 	if err != nil && !errors.Is(err, protocol.ErrStreamNotFound) {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 	}
@@ -490,5 +569,6 @@ func (r *shardCountResource) ImportState(ctx context.Context, req resource.Impor
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("stream_prefix"), req.ID)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("deletion_protection"), true)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("skip_destroy"), false)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("reason"), "")...)
 }

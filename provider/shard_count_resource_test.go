@@ -43,6 +43,11 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// changes says whether a request is a mutation and no dry run.
+func changes(r *http.Request) bool {
+	return r.Method == http.MethodPut && !r.URL.Query().Has("dryRun")
+}
+
 func wantField(t *testing.T, i instance, name, want string) {
 	t.Helper()
 	if got := i.field(t, name); got != want {
@@ -169,7 +174,7 @@ func TestShardCountPlan(t *testing.T) {
 
 	t.Run("scale-in says what becomes of the data", func(t *testing.T) {
 		p := c.plan(i, orders(2, base, attrs{"shard_count": 1, "retire": "archive"}))
-		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "shards 1 to 1 are archived") {
+		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "removed: shard 1, each archived") || !strings.Contains(w[0], "50 %") {
 			t.Errorf("warnings: %q", w)
 		}
 	})
@@ -464,7 +469,7 @@ func TestShardCountCreateAnswerLost(t *testing.T) {
 	lost := false
 	f.set(func() {
 		f.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			if r.Method != http.MethodPut || lost {
+			if !changes(r) || lost {
 				return false
 			}
 			lost = true
@@ -534,9 +539,9 @@ func TestShardCountCreateInterruptedWhileSending(t *testing.T) {
 	f.set(func() {
 		f.block = true
 		f.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
-			if r.Method == http.MethodPut {
-				interrupt()
-				select { // would the client give up, it would do so now
+			if changes(r) {
+				interrupt() // the request is on its way
+				select {    // would the client give up, it would do so now
 				case <-r.Context().Done():
 				case <-time.After(200 * time.Millisecond):
 				}
@@ -609,7 +614,7 @@ func TestShardCountDelete(t *testing.T) {
 	t.Run("drain does not end", func(t *testing.T) {
 		f.set(func() { f.block = true })
 		p := c.plan(i, nil)
-		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "retires its 2 shards") {
+		if w := warningsOf(p.diags); len(w) != 2 || !strings.Contains(w[0], "retires its 2 shards") || !strings.Contains(w[1], "removed: shards 0 to 1") {
 			t.Errorf("warnings: %q", w)
 		}
 		after, diags := c.apply(t.Context(), p)

@@ -18,8 +18,10 @@ type streamGroupModel struct {
 	HeartbeatInterval durationValue `tfsdk:"heartbeat_interval"`
 	RebalanceTimeout  durationValue `tfsdk:"rebalance_timeout"`
 	// What only Terraform knows.
-	ForceDestroy types.Bool   `tfsdk:"force_destroy"`
-	Reason       types.String `tfsdk:"reason"`
+	DeletionProtection types.Bool   `tfsdk:"deletion_protection"`
+	SkipDestroy        types.Bool   `tfsdk:"skip_destroy"`
+	ForceDestroy       types.Bool   `tfsdk:"force_destroy"`
+	Reason             types.String `tfsdk:"reason"`
 	// What the coordinator tells.
 	State           types.String `tfsdk:"state"`
 	GroupEpoch      types.Int64  `tfsdk:"group_epoch"`

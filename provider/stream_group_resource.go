@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -15,14 +16,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 var (
-	_ resource.ResourceWithConfigure   = (*streamGroupResource)(nil)
-	_ resource.ResourceWithModifyPlan  = (*streamGroupResource)(nil)
-	_ resource.ResourceWithImportState = (*streamGroupResource)(nil)
+	_ resource.ResourceWithConfigure    = (*streamGroupResource)(nil)
+	_ resource.ResourceWithModifyPlan   = (*streamGroupResource)(nil)
+	_ resource.ResourceWithUpgradeState = (*streamGroupResource)(nil)
+	_ resource.ResourceWithImportState  = (*streamGroupResource)(nil)
 )
 
 func newStreamGroupResource() resource.Resource { return &streamGroupResource{} }
@@ -37,11 +40,11 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 	d := protocol.DefaultGroupSpec()
 	text := func(ms int64) string { return durationOfMs(ms).ValueString() }
 	resp.Schema = schema.Schema{
+		Version: schemaVersion,
 		MarkdownDescription: "A consumer group of a logical stream: its members share the shards, each shard being read by one member at a time. " +
 			"Creating it makes the Redis consumer group on every shard, including those that are added later. " +
-			"Destroying it makes the coordinator forget the group, but keeps its Redis consumer groups: what they have not read still counts when the stream is drained, " +
-			"until it is read or the group is named in `ignore_groups` of the stream. To remove a stream with its groups, let consumers read everything first. " +
-			"With live members it is refused unless `force_destroy` is set.",
+			"Destroying it removes the Redis consumer group from every shard; entries stay on the shards for the other groups. " +
+			"While the group has live members, or entries that it has not read and acknowledged, the coordinator refuses that unless `force_destroy` is set.",
 		Attributes: map[string]schema.Attribute{
 			"stream_prefix": schema.StringAttribute{
 				Required: true,
@@ -60,7 +63,7 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 			"start_position": schema.StringAttribute{
 				Optional: true, Computed: true, Default: stringdefault.StaticString(lower(d.StartPosition)),
 				MarkdownDescription: "Where the group begins on the shards that exist when it is created: `earliest` (default) reads everything that they hold, `latest` only what is " +
-					"appended afterwards. On shards that are added later it always begins at the first entry. A change is recorded and moves nothing.",
+					"appended afterwards. On shards that are added later it always begins at the first entry. It cannot be changed afterwards: the plan says so.",
 				Validators: []validator.String{choice{"earliest", "latest"}},
 			},
 			"member_lease": schema.StringAttribute{
@@ -81,9 +84,20 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 					text(d.RebalanceTimeoutMs) + "\"`. A change applies to later revocations.",
 				Validators: []validator.String{durationBetween{100 * time.Millisecond, time.Hour}},
 			},
+			"deletion_protection": schema.BoolAttribute{
+				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
+				MarkdownDescription: "Whether destroying the group is refused. Default `true`, also after an import: to destroy, set it to `false` and apply first. " +
+					"It is Terraform's own and not known to the coordinator.",
+			},
+			"skip_destroy": schema.BoolAttribute{
+				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
+				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the group, and the coordinator is not told anything. Default `false`. " +
+					"`deletion_protection` does not stand in its way, since nothing is deleted.",
+			},
 			"force_destroy": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
-				MarkdownDescription: "Whether the group may be destroyed while it has live members, which are then fenced. Default `false`: refused. It must be applied before the destroy.",
+				MarkdownDescription: "Whether the group may be destroyed while it has live members, which are then fenced, or entries that it has not read and acknowledged, **which are then lost to it**. " +
+					"Default `false`: the coordinator refuses, and names shards and counts. It must be applied before the destroy.",
 			},
 			"reason": schema.StringAttribute{
 				Optional: true, Computed: true, Default: stringdefault.StaticString(""),
@@ -125,6 +139,11 @@ func (r *streamGroupResource) Configure(_ context.Context, req resource.Configur
 // something.
 func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() {
+		var state streamGroupModel
+		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+		if !resp.Diagnostics.HasError() && !state.SkipDestroy.ValueBool() {
+			protectedGroup(state, &resp.Diagnostics)
+		}
 		return
 	}
 	var config, plan streamGroupModel
@@ -156,13 +175,39 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		if resp.Diagnostics.HasError() {
 			return
 		}
-		if plan.sameRemote(state) {
+		if replaces := replaced(plan.StreamPrefix, state.StreamPrefix) || replaced(plan.ConsumerGroup, state.ConsumerGroup); !replaces && replaced(plan.StartPosition, state.StartPosition) {
+			resp.Diagnostics.AddAttributeError(path.Root("start_position"), "start_position cannot be changed", fmt.Sprintf(
+				"start_position: group %q began as %q, and it only says where a group begins. Set start_position = %q; to read everything again, or skip what there is, make another group.",
+				state.ConsumerGroup.ValueString(), state.StartPosition.ValueString(), state.StartPosition.ValueString()))
+			return
+		}
+		switch {
+		case plan.sameRemote(state):
 			plan.keepComputed(state)
-		} else {
+		case replaced(plan.StreamPrefix, state.StreamPrefix), replaced(plan.ConsumerGroup, state.ConsumerGroup):
+			if !state.SkipDestroy.ValueBool() && protectedGroup(state, &resp.Diagnostics) { // replacing destroys
+				return
+			}
+			plan.forgetComputed()
+		default:
 			plan.forgetComputed()
 		}
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+}
+
+// replaced says whether an argument that makes the resource another one is known to change.
+func replaced(now, before types.String) bool { return !now.IsUnknown() && !now.Equal(before) }
+
+// protectedGroup adds the error that a protected group cannot be destroyed, and says whether it is.
+func protectedGroup(state streamGroupModel, diags *diag.Diagnostics) bool {
+	if !state.DeletionProtection.ValueBool() {
+		return false
+	}
+	diags.AddAttributeError(path.Root("deletion_protection"), "Consumer group is protected against deletion", fmt.Sprintf(
+		"Consumer group %q of stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
+			"To only forget it, set skip_destroy = true, or use terraform state rm or a removed block.", state.ConsumerGroup.ValueString(), state.StreamPrefix.ValueString()))
+	return true
 }
 
 func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
@@ -255,7 +300,7 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var state streamGroupModel
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-	if resp.Diagnostics.HasError() {
+	if resp.Diagnostics.HasError() || state.SkipDestroy.ValueBool() || protectedGroup(state, &resp.Diagnostics) {
 		return
 	}
 	if !r.conn.ready() {
@@ -290,6 +335,8 @@ func (r *streamGroupResource) ImportState(ctx context.Context, req resource.Impo
 		}
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root(name), parts[i])...)
 	}
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("deletion_protection"), true)...)
+	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("skip_destroy"), false)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("force_destroy"), false)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("reason"), "")...)
 }

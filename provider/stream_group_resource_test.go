@@ -15,7 +15,7 @@ import (
 const streamGroup = "redisstream_stream_group"
 
 func billing(changes ...attrs) attrs {
-	a := attrs{"stream_prefix": "orders", "consumer_group": "billing"}
+	a := attrs{"stream_prefix": "orders", "consumer_group": "billing", "deletion_protection": false}
 	for _, c := range changes {
 		maps.Copy(a, c)
 	}
@@ -43,7 +43,6 @@ func TestStreamGroupLifecycle(t *testing.T) {
 	wantField(t, i, "rebalance_timeout", "1m")
 
 	for name, change := range map[string]attrs{
-		"start_position":     {"start_position": "latest"},
 		"member_lease":       {"member_lease": "30s"},
 		"heartbeat_interval": {"heartbeat_interval": "2s"},
 		"rebalance_timeout":  {"rebalance_timeout": "10s"},
@@ -63,6 +62,20 @@ func TestStreamGroupLifecycle(t *testing.T) {
 			wantField(t, i, "member_lease", "15s")
 		})
 	}
+	t.Run("start_position is for ever", func(t *testing.T) {
+		oneError(t, c.plan(i, billing(attrs{"start_position": "latest"})).diags, "start_position", "earliest")
+	})
+	t.Run("protected", func(t *testing.T) {
+		kept := c.must(i, billing(attrs{"deletion_protection": nil}))
+		oneError(t, c.plan(kept, nil).diags, "deletion_protection = false")
+		oneError(t, c.plan(kept, billing(attrs{"consumer_group": "others", "deletion_protection": nil})).diags, "deletion_protection = false")
+		before := len(f.mutations())
+		forgotten := c.must(c.must(kept, billing(attrs{"deletion_protection": nil, "skip_destroy": true})), nil)
+		if len(f.mutations()) != before || !forgotten.state.IsNull() || f.groups["orders/billing"] == nil {
+			t.Errorf("skip_destroy: %d requests, state %s", len(f.mutations())-before, forgotten.state)
+		}
+		i = c.must(kept, billing())
+	})
 	t.Run("volatile values", func(t *testing.T) {
 		f.set(func() {
 			g := f.groups["orders/billing"]

@@ -20,7 +20,7 @@ import (
 
 // faultyBinary is the coordinator built with fault points, once for all tests.
 var faultyBinary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "rsc-e2e-")
+	dir, err := os.MkdirTemp(scratch, "")
 	if err != nil {
 		return "", err
 	}

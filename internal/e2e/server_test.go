@@ -20,18 +20,25 @@ const (
 	password = "correct horse battery"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+// scratch is where what all tests share is built; it is removed at the end.
+var scratch string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "rsc-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	scratch = dir
+	return redistest.Main(m)
+}
 
 // startServer runs one coordinator in this process until the test ends.
 func startServer(t *testing.T, redisURL, keyPrefix string) *server.Server {
 	t.Helper()
-	s, err := server.New(server.Config{
-		Listen: "127.0.0.1:0", RedisURL: redisURL, KeyPrefix: keyPrefix, AdminUsername: username, AdminPassword: password,
-		TokenSecret: "a secret of the tests, 32 bytes or more", Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newServer(t, redisURL, keyPrefix)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +49,18 @@ func startServer(t *testing.T, redisURL, keyPrefix string) *server.Server {
 			t.Errorf("stop of the coordinator: %v", err)
 		}
 	})
+	return s
+}
+
+func newServer(t *testing.T, redisURL, keyPrefix string) *server.Server {
+	t.Helper()
+	s, err := server.New(server.Config{
+		Listen: "127.0.0.1:0", RedisURL: redisURL, KeyPrefix: keyPrefix, AdminUsername: username, AdminPassword: password,
+		TokenSecret: "a secret of the tests, 32 bytes or more", Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return s
 }
 

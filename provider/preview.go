@@ -1,0 +1,199 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// preview asks the coordinator what a change would do and says it: blockers are errors of the
+// plan, the rest warnings. A coordinator that cannot tell does not stop a plan. The revision of
+// the stream that was looked at goes into the plan's private data.
+func (c *connection) preview(ctx context.Context, prefix string, want protocol.StreamSpec, private privateData, diags *diag.Diagnostics) {
+	if !c.ready() {
+		return // the provider's own configuration is known only after apply
+	}
+	ctx = c.logContext(ctx)
+	count := int64(want.ShardCount)
+	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{
+		ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention, RequestedBy: c.requestedBy, Reason: "terraform: plan",
+	}, client.Call{RequestID: uuid.NewString()})
+	if err != nil {
+		diags.AddWarning("The plan could not be checked with the coordinator", redact(fmt.Sprintf(
+			"What the change of stream %q would do to its data, and whether it can succeed, is not known: %v\n\nThe apply checks by itself and is as safe as with a checked plan.", prefix, err), c.secrets))
+		return
+	}
+	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
+	diags.Append(rememberPlan(ctx, private, checkedPlan{Generation: p.Generation})...)
+	if len(p.Blockers) > 0 {
+		diags.AddError(fmt.Sprintf("Stream %q cannot be changed like this", prefix), redact(noteList(p.Blockers), c.secrets))
+		return
+	}
+	if p.Action == protocol.PreviewReshard || p.Action == protocol.PreviewAttach || p.Action == protocol.PreviewCancel {
+		diags.AddWarning(previewTitle(p), redact(previewText(p), c.secrets))
+	}
+	if len(p.Risks) > 0 {
+		diags.AddWarning(fmt.Sprintf("Risks of changing stream %q", prefix), redact(noteList(p.Risks), c.secrets))
+	}
+}
+
+func noteList(notes []protocol.PreviewNote) string {
+	lines := make([]string, len(notes))
+	for i, n := range notes {
+		lines[i] = fmt.Sprintf("- %s (%s)", n.Message, n.Code)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func previewTitle(p protocol.Preview) string {
+	switch p.Action {
+	case protocol.PreviewAttach:
+		return fmt.Sprintf("Stream %q is already on its way to %d shards", p.StreamPrefix, p.ToShardCount)
+	case protocol.PreviewCancel:
+		return fmt.Sprintf("The running resharding of stream %q will be cancelled", p.StreamPrefix)
+	default:
+		return fmt.Sprintf("Stream %q will be resharded from %d to %d shards", p.StreamPrefix, p.FromShardCount, p.ToShardCount)
+	}
+}
+
+// previewText says what a change does to a live stream, one fact a line.
+func previewText(p protocol.Preview) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
+	if p.Action == protocol.PreviewAttach || p.Action == protocol.PreviewCancel {
+		line("resharding: %s", p.ReshardingID)
+	}
+	if n := len(p.ShardsAdded); n > 0 {
+		line("added: %s", shardRange(p.ShardsAdded))
+	}
+	if n := len(p.ShardsRemoved); n > 0 {
+		fate := "deleted"
+		if p.Resharding.Retire == protocol.RetireArchive {
+			fate = "archived"
+		}
+		line("removed: %s, each %s once every consumer group has read and acknowledged all of its entries", shardRange(p.ShardsRemoved), fate)
+	}
+	if p.ToShardCount > 0 {
+		line("keys that move to another shard: about %.0f %%", 100*p.MovedFraction)
+	}
+	switch {
+	case p.ToShardCount == 0:
+		line("publishing: ends for good")
+	case !p.Publishing.Paused:
+		line("publishing: goes on, is not paused")
+	case p.Publishing.EstimateMs != nil:
+		line("publishing: paused for about %s, at most %s (%s)", durationOfMs(*p.Publishing.EstimateMs).ValueString(), durationOfMs(p.Publishing.LimitMs).ValueString(), p.Publishing.Basis)
+	default:
+		line("publishing: paused for at most %s; for how long is not known (%s)", durationOfMs(p.Publishing.LimitMs).ValueString(), p.Publishing.Basis)
+	}
+	for _, g := range p.Groups {
+		line("%s", groupText(g))
+	}
+	for _, u := range p.Unknown {
+		line("not known: %s", u)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// groupText is the backlog of one group.
+func groupText(g protocol.PreviewGroup) string {
+	kind := "group"
+	if !g.Managed {
+		kind = "unmanaged Redis group"
+	}
+	text := fmt.Sprintf("%s %s: ", kind, g.Group)
+	switch {
+	case g.Ignored:
+		text += "ignored, with "
+	case g.Pending == 0 && g.Undelivered == 0:
+		text += "nothing to drain"
+	}
+	if g.Ignored || g.Pending != 0 || g.Undelivered != 0 {
+		more := ""
+		if g.UndeliveredMore {
+			more = "at least "
+		}
+		text += fmt.Sprintf("%s%d undelivered and %d pending entries", more, g.Undelivered, g.Pending)
+		if !g.Ignored {
+			if g.DrainEstimateMs != nil {
+				text += fmt.Sprintf(", drained in about %s (%s)", durationOfMs(*g.DrainEstimateMs).ValueString(), g.Basis)
+			} else {
+				text += fmt.Sprintf(", drained in an unknown time (%s)", g.Basis)
+			}
+		}
+	}
+	if g.Managed {
+		text += fmt.Sprintf("; %d live members", g.LiveMembers)
+		if n := len(g.AffectedMembers); n > 0 {
+			text += fmt.Sprintf(", %d of them gain or lose shards", n)
+		}
+	}
+	return text
+}
+
+// shardRange names ascending indexes: "shard 4", "shards 4 to 7", and a list where they are not
+// consecutive.
+func shardRange(indexes []int) string {
+	first, last := indexes[0], indexes[len(indexes)-1]
+	switch {
+	case len(indexes) == 1:
+		return fmt.Sprintf("shard %d", first)
+	case last-first == len(indexes)-1:
+		return fmt.Sprintf("shards %d to %d", first, last)
+	}
+	return "shards " + strings.Trim(fmt.Sprint(indexes), "[]")
+}
+
+// planKey holds, in the plan's private data, what the plan rests on.
+const planKey = "planned"
+
+// checkedPlan is what stands under planKey: the generation of the stream's desired state that the
+// dry run saw, 0 when there was no stream.
+type checkedPlan struct {
+	Generation int64
+}
+
+func rememberPlan(ctx context.Context, p privateData, b checkedPlan) diag.Diagnostics {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Private state", err.Error())}
+	}
+	return p.SetKey(ctx, planKey, text)
+}
+
+// recallPlan reads what rememberPlan stored; ok is false when the plan was not checked.
+func recallPlan(ctx context.Context, p privateData) (b checkedPlan, ok bool) {
+	text, diags := p.GetKey(ctx, planKey)
+	if diags.HasError() || len(text) == 0 {
+		return b, false
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		tflog.Warn(ctx, "private data of the plan is unreadable", map[string]any{"error": err.Error()})
+		return checkedPlan{}, false
+	}
+	return b, true
+}
+
+// stale refuses an apply of a plan that was made for another desired state than the stream has
+// now. One that has the wanted state already is not stale: an apply that was killed before it
+// could save its state comes back like this.
+func stale(before checkedPlan, seen protocol.Stream, want protocol.StreamSpec, last *protocol.Resharding) (diag.Diagnostic, bool) {
+	if before.Generation == seen.Generation || sameSpec(seen.Spec, want) {
+		return nil, false
+	}
+	detail := fmt.Sprintf("The plan was made for generation %d of stream %q, which is at generation %d now: somebody else has changed it since. Nothing was done.",
+		before.Generation, seen.StreamPrefix, seen.Generation)
+	if last != nil {
+		detail += fmt.Sprintf("\n\nIts last resharding: %s from %d to %d shards, phase %s, requested by %q, reason %q.",
+			last.ReshardingID, last.FromShardCount, last.ToShardCount, last.Phase, last.RequestedBy, last.Reason)
+	}
+	return diag.NewErrorDiagnostic("The stream was changed since the plan", detail+"\n\nRun terraform plan again and look at what it proposes now."), true
+}
