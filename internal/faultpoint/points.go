@@ -57,6 +57,7 @@ var Points = []Point{
 	{"RECHECK", Request, "reads what can still be seen of a certificate", "re-check of a certificate, each of its shards"},
 	{"SREM", Request, "takes a deleted stream out of the index", "behind the commit of a deletion"},
 	{"PRODUCER", Request, "notes that a producer asked for the routing", "a routing request that names itself or does not fence"},
+	{"ZREVRANGEBYSCORE", Request, "reads which producers were seen lately", "dry run"},
 	{"HGETALL", Request, "reads the last reports of a group's members", "monitoring of a group"},
 	{"AUDIT", Request, "appends an entry to an audit log", "a request that was refused or failed"},
 	{"XREVRANGE", Request, "reads a page of an audit log", "queries of the audit log"},
