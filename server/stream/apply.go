@@ -19,7 +19,7 @@ func (t *Turn) Apply(res PassResult, now protocol.Instant) {
 	s := t.State()
 	o := newOutcome(res)
 	switch res.Pass.Kind {
-	case PassGroup, PassHold, PassPurge:
+	case PassGroup, PassRemove, PassHold, PassPurge:
 		switch {
 		case o.ahead():
 		case res.Pass.Kind == PassPurge:
@@ -27,6 +27,8 @@ func (t *Turn) Apply(res PassResult, now protocol.Instant) {
 		case s.Deleting:
 		case res.Pass.Kind == PassGroup:
 			t.applyGroups(o, now)
+		case res.Pass.Kind == PassRemove:
+			t.applyRemoval(o, now)
 		default:
 			t.applyHold(o, now)
 		}
@@ -41,7 +43,7 @@ func (t *Turn) Apply(res PassResult, now protocol.Instant) {
 		}
 		t.applyPhase(o, now)
 		t.settle(now)
-	case PassSurvey, PassLook, PassProbe: // what a survey found is for ApplySurvey, what the others found for the engine
+	case PassSurvey, PassLook, PassRetain, PassProbe: // what a survey found is for ApplySurvey, what the others found for the engine
 	}
 }
 
@@ -93,12 +95,12 @@ type outcome struct {
 type stepKey struct {
 	script shardscript.Name
 	index  int
-	group  string // MKGROUP
+	group  string // MKGROUP, RMGROUP
 }
 
 func keyOf(st Step) stepKey {
 	k := stepKey{script: st.Script, index: st.Index}
-	if st.Script == shardscript.MkGroup && len(st.Groups) == 1 {
+	if (st.Script == shardscript.MkGroup || st.Script == shardscript.RmGroup) && len(st.Groups) == 1 {
 		k.group = st.Groups[0]
 	}
 	return k

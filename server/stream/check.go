@@ -14,6 +14,10 @@ func Check(s *State) []string {
 	c.that(s.Groups != nil, "registry of groups is missing")
 	c.that(s.Layout.Epoch >= 0 && s.Layout.Epoch <= s.LastEpoch, "layout epoch %d was never given out (last is %d)", s.Layout.Epoch, s.LastEpoch)
 	c.that(s.Layout.Count >= 0 && s.Layout.Count <= s.HighCount, "layout has %d shards, but the highest count is %d", s.Layout.Count, s.HighCount)
+	for name := range s.Removing {
+		c.that(s.Groups[name] == nil, "group %s is registered and being removed", name)
+	}
+	c.that(s.Spec.Retention.Check("retention") == nil, "retention is %+v", s.Spec.Retention)
 	c.that(len(s.History) <= MaxHistory, "history has %d records", len(s.History))
 	c.that(slices.IsSorted(s.Orphans), "orphans are not sorted: %v", s.Orphans)
 	c.that(!s.Deleting || s.Active == nil, "a resharding runs on a stream that is being deleted")

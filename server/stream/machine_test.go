@@ -46,6 +46,17 @@ func (m *machine) check(*rapid.T) {
 		m.rt.Fatalf("the pause was extended: %s to %s", r.PausedAt, r.Deadline)
 	}
 	stream.View(s)
+	if m.lossy {
+		return
+	}
+	for i, sh := range m.w.shards {
+		for name := range sh.groups {
+			_, goes := s.Removing[name]
+			if s.Groups[name] == nil && !goes && sh.retired == "" {
+				m.rt.Fatalf("shard %d has group %s, which was deleted\n%s", i, name, m.log())
+			}
+		}
+	}
 }
 
 func (m *machine) step(rt *rapid.T) {
@@ -164,7 +175,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 			start := rapid.SampledFrom([]protocol.StartPosition{protocol.StartEarliest, protocol.StartLatest}).Draw(rt, "start")
 			m.turn(func(x *stream.Turn) { x.RegisterGroup(name, start, m.w.now) })
 		},
-		"forget": func(rt *rapid.T) { m.turn(func(x *stream.Turn) { x.ForgetGroup("late", m.w.now) }) },
+		"forget": func(rt *rapid.T) { m.turn(func(x *stream.Turn) { x.RemoveGroup("late", 1, m.w.now) }) },
 		"members": func(rt *rapid.T) {
 			m.held = rapid.Bool().Draw(rt, "held")
 			m.turn(func(x *stream.Turn) { x.Advance(m.progress(), m.w.now) })
@@ -277,6 +288,9 @@ func (m *machine) final() {
 				m.rt.Fatalf("shard %d is left over: %+v\n%s", i, sh.control(), m.log())
 			}
 			continue
+		}
+		if len(m.s.Removing) > 0 {
+			m.rt.Fatalf("groups %v are still being removed\n%s", m.s.Removals(), m.log())
 		}
 		if !sh.exists || sh.sealed || sh.gate != "" || sh.until != 0 || sh.hold != 0 || sh.epoch != l.Epoch || sh.count != l.Count {
 			m.rt.Fatalf("shard %d is not open at %v: %+v\n%s", i, l, sh.control(), m.log())

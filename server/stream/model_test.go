@@ -364,6 +364,18 @@ func (w *world) script(s *shard, st stream.Step, rev int64, notAfter protocol.In
 			}
 		}
 		return shardscript.OK, nil
+	case shardscript.RmGroup:
+		if c := guard(false, "", false); c != "" {
+			return c, nil
+		}
+		stamp()
+		if s.retired != "" {
+			return shardscript.Retired, nil
+		}
+		for _, name := range st.Groups {
+			delete(s.groups, name)
+		}
+		return shardscript.OK, nil
 	case shardscript.Survey:
 		return shardscript.OK, nil
 	case shardscript.Purge:

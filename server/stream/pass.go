@@ -23,8 +23,11 @@ type Step struct {
 	Drained  bool   // DECIDE: shard 0 is in the scope
 	Archive  string // RETIRE: archive id
 	Start    string // MKGROUP: id
-	Most     int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100. RECHECK: archive names tried
-	LastID   string // RECHECK: the certified last id
+	Outbid   int64  // RMGROUP: an ownership epoch that was never granted
+	// Retention is what RETAIN carries out.
+	Retention protocol.Retention
+	Most      int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100. RECHECK: archive names tried
+	LastID    string // RECHECK: the certified last id
 	// NotAfter narrows the effect lease: DECIDE must not run later than this (0: no narrowing).
 	NotAfter protocol.Instant
 }
@@ -32,8 +35,9 @@ type Step struct {
 // PassKind says what a pass is for.
 type PassKind string
 
-// PHASE is of the active resharding. MKGROUP, HOLD and PURGE are the effects of a group's
-// registration, of the operator's pause, of the stream's deletion. SURVEY is the sweep.
+// PHASE is of the active resharding. MKGROUP, RMGROUP, HOLD and PURGE are the effects of a group's
+// registration and deletion, of the operator's pause, of the stream's deletion. SURVEY is the
+// sweep, RETAIN a slice of retention.
 const (
 	PassPhase  PassKind = "PHASE"
 	PassGroup  PassKind = "MKGROUP"
@@ -41,7 +45,9 @@ const (
 	PassPurge  PassKind = "PURGE"
 	PassSurvey PassKind = "SURVEY"
 	PassLook   PassKind = "LOOK"
-	PassProbe  PassKind = "PROBE" // for a dry run, a re-check, a deletion: read only, and never applied
+	PassRemove PassKind = "RMGROUP"
+	PassRetain PassKind = "RETAIN" // never applied: its outcome is in Redis alone
+	PassProbe  PassKind = "PROBE"  // for a dry run, a re-check, a deletion: read only, and never applied
 )
 
 // Pass is a set of steps that the engine runs for the state that it was planned from.
@@ -57,7 +63,7 @@ type Pass struct {
 	// ConfirmFirst is Confirm of the first stage alone. A stage that was to be confirmed, and was
 	// not, is the last one that runs.
 	ConfirmFirst bool
-	Groups       []string // PassGroup: the groups that it makes
+	Groups       []string // PassGroup, PassRemove: the groups that it makes or destroys
 	Backoff      bool     // repeat with back-off while nothing changes
 }
 
@@ -98,6 +104,10 @@ type Reply struct {
 	Control  Control
 	Evidence *protocol.ShardEvidence
 	Err      string
+	// Of RETAIN: entries that went, acknowledgements that were still due for them (summed over the
+	// groups), and whether there is another slice.
+	Removed, Unacked int64
+	More             bool
 }
 
 // Barriers as PassResult and certificates name them.

@@ -691,7 +691,7 @@ func TestGroups(t *testing.T) {
 		if h.s.Active.Phase != protocol.PhaseDraining || !strings.Contains(strings.Join(h.s.Active.WaitingFor, " "), "consumer group h is missing") {
 			t.Fatalf("%s %v", h.s.Active.Phase, h.s.Active.WaitingFor)
 		}
-		h.turn(func(x *stream.Turn) { x.ForgetGroup("h", h.w.now) })
+		h.turn(func(x *stream.Turn) { x.RemoveGroup("h", 1, h.w.now) })
 		h.settle()
 		h.ended(id, protocol.PhaseCompleted)
 	})

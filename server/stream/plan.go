@@ -14,8 +14,8 @@ const provisioningFirst = time.Second
 
 // Plan is the pass that the state calls for now, empty when there is nothing to do. It is
 // derived from the state alone, so any replica finds it again after a crash. One pass at a
-// time: deletion before all else; then the operator's pause and the registration of groups,
-// which are short and must get through while a change runs; then the active resharding.
+// time: deletion before all else; then the operator's pause and the registration and deletion of
+// groups, which are short and must get through while a change runs; then the active resharding.
 func Plan(s *State, now protocol.Instant) Pass {
 	if s.Deleting {
 		return planPurge(s)
@@ -29,19 +29,25 @@ func Plan(s *State, now protocol.Instant) Pass {
 	return Pass{}
 }
 
-// planSide is HOLD or MKGROUP, when one is due. After a failure they take turns.
+// planSide is HOLD, MKGROUP or RMGROUP, when one is due. After a failure they take turns.
 func planSide(s *State, now protocol.Instant) Pass {
-	groups := len(s.unreadyGroups()) > 0
-	if !s.HoldDirty && !groups || now < s.RetryAt {
+	var due []func(*State) Pass
+	if s.HoldDirty {
+		due = append(due, planHold)
+	}
+	if s.hasUnreadyGroup() {
+		due = append(due, planGroups)
+	}
+	if len(s.Removing) > 0 {
+		due = append(due, planRemoval)
+	}
+	if len(due) == 0 || now < s.RetryAt {
 		return Pass{}
 	}
 	if r := s.Active; r != nil && r.Phase == protocol.PhaseProvisioning && now < r.since().Add(provisioningFirst) {
 		return Pass{}
 	}
-	if s.HoldDirty && (!groups || s.Retries%2 != 1) {
-		return planHold(s)
-	}
-	return planGroups(s)
+	return due[s.Retries%len(due)](s)
 }
 
 // planPurge lets the tombstones of a deleted stream expire, and removes what a forced deletion

@@ -16,31 +16,20 @@ import (
 // the phase is not left before each new shard has them all. The stamp of MKGROUP makes any
 // older PROVISION, OPEN or RETIRE on that shard AHEAD.
 
-// RegisterGroup adds a group to the registry, not ready yet; a group that exists is left as it is.
+// RegisterGroup adds a group to the registry, not ready yet. One that exists is left as it is, and
+// so is one that is still being removed.
 func (t *Turn) RegisterGroup(name string, start protocol.StartPosition, now protocol.Instant) {
-	if _, ok := t.State().Groups[name]; ok {
+	s := t.State()
+	_, exists := s.Groups[name]
+	if _, goes := s.Removing[name]; exists || goes {
 		return
 	}
 	if start == "" {
 		start = protocol.StartEarliest
 	}
-	s := t.edit(now)
+	s = t.edit(now)
 	s.Groups[name] = &GroupEntry{StartPosition: start, Since: now}
 	s.RetryAt, s.Retries = 0, 0
-	t.settle(now)
-}
-
-// ForgetGroup removes a group from the registry. Its Redis consumer groups stay, and as long as
-// they do they count for a drain like any other that nobody ignores.
-func (t *Turn) ForgetGroup(name string, now protocol.Instant) {
-	if _, ok := t.State().Groups[name]; !ok {
-		return
-	}
-	s := t.edit(now)
-	delete(s.Groups, name)
-	if r := s.Active; r != nil {
-		r.Expected = slices.DeleteFunc(r.Expected, func(g string) bool { return g == name })
-	}
 	t.settle(now)
 }
 
@@ -121,7 +110,7 @@ func (t *Turn) madeEverywhere(o outcome, name string) bool {
 	return true
 }
 
-// Back-off of MKGROUP and HOLD.
+// Back-off of MKGROUP, RMGROUP and HOLD.
 const (
 	retryFirst = time.Second
 	retryMost  = 15 * time.Second

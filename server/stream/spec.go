@@ -29,6 +29,7 @@ func New(prefix string, spec protocol.StreamSpec, identity string, req Request, 
 // normal fills defaults and sorts the names, so that equal specs compare equal.
 func normal(spec protocol.StreamSpec) protocol.StreamSpec {
 	spec.Resharding = spec.Resharding.WithDefaults()
+	spec.Retention = spec.Retention.WithDefaults()
 	ignored := slices.Clone(spec.Resharding.IgnoreGroups)
 	slices.Sort(ignored)
 	spec.Resharding.IgnoreGroups = slices.Compact(ignored)
@@ -50,6 +51,9 @@ func normal(spec protocol.StreamSpec) protocol.StreamSpec {
 func (t *Turn) Put(spec protocol.StreamSpec, req Request, now protocol.Instant) (reshardingID string, started bool, err *protocol.Error) {
 	s := t.State()
 	if err := protocol.CheckShardCount("shardCount", int64(spec.ShardCount), 0); err != nil {
+		return "", false, err
+	}
+	if err := spec.Retention.Check("retention"); err != nil {
 		return "", false, err
 	}
 	if err := s.admits(req); err != nil {
@@ -85,7 +89,7 @@ func (t *Turn) Put(spec protocol.StreamSpec, req Request, now protocol.Instant) 
 
 // setSpec stores spec as a new generation if it differs.
 func (t *Turn) setSpec(spec protocol.StreamSpec, now protocol.Instant) {
-	if !reflect.DeepEqual(t.State().Spec, spec) {
+	if !reflect.DeepEqual(normal(t.State().Spec), spec) { // stored without the fields of a later release
 		s := t.edit(now)
 		s.Spec = spec
 		s.Generation++

@@ -54,6 +54,7 @@ type State struct {
 	HoldDirty       bool                   `json:"holdDirty,omitempty"` // the shards do not all show Hold yet
 	HoldEntry       int                    `json:"holdEntry,omitempty"` // counts how often HoldDirty was set: tells a pause from the same one before
 	Groups          map[string]*GroupEntry `json:"groups"`
+	Removing        map[string]Removal     `json:"removing,omitempty"` // deleted groups that are still on some shard
 	Active          *Resharding            `json:"active,omitempty"`
 	History         []*Resharding          `json:"history,omitempty"`   // newest last, at most MaxHistory
 	Orphans         []string               `json:"orphans,omitempty"`   // "key (n entries)", as the sweep reported them
@@ -62,7 +63,7 @@ type State struct {
 	Exhausted       []int                  `json:"exhausted,omitempty"` // shards that cannot be unsealed: their newest entry has the highest id
 	Alert           string                 `json:"alert,omitempty"`     // e.g. "Redis lost writes"
 	AlertSince      protocol.Instant       `json:"alertSince,omitempty"`
-	// RetryAt and Retries space the repeats of MKGROUP and HOLD passes that failed, so that one
+	// RetryAt and Retries space the repeats of MKGROUP, RMGROUP and HOLD passes that failed, so that one
 	// shard that does not answer never starves the passes of a resharding.
 	RetryAt   protocol.Instant `json:"retryAt,omitempty"`
 	Retries   int              `json:"retries,omitempty"`
@@ -83,6 +84,7 @@ func (s *State) clone() *State {
 		e := *g
 		c.Groups[name] = &e
 	}
+	c.Removing = maps.Clone(s.Removing)
 	c.Active = s.Active.clone()
 	c.History = slices.Clone(s.History)
 	c.Orphans = slices.Clone(s.Orphans)

@@ -72,8 +72,9 @@ func (t *Turn) settle(now protocol.Instant) {
 		for _, g := range s.Groups {
 			g.Ready = true
 		}
+		s.Removing = nil
 	}
-	if !s.HoldDirty && len(s.unreadyGroups()) == 0 {
+	if !s.HoldDirty && !s.hasUnreadyGroup() && len(s.Removing) == 0 {
 		s.RetryAt, s.Retries = 0, 0
 	}
 	publish := protocol.PublishOpen

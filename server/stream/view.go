@@ -21,7 +21,7 @@ const (
 // View shows the state as GET /streams/{p} does.
 func View(s *State) protocol.Stream {
 	v := protocol.Stream{
-		StreamPrefix: s.Prefix, Generation: s.Generation, MetadataVersion: s.MetadataVersion, Spec: s.Spec,
+		StreamPrefix: s.Prefix, Generation: s.Generation, MetadataVersion: s.MetadataVersion, Spec: normal(s.Spec),
 		Status: protocol.StreamStatus{
 			ShardCount: s.Layout.Count, LayoutEpoch: s.Layout.Epoch, PublishState: s.PublishState,
 			PausedUntil: timeOrNil(s.pausedUntil()),
@@ -106,6 +106,9 @@ func converged(s *State) protocol.Condition {
 	case len(s.unreadyGroups()) > 0:
 		names := s.unreadyGroups()
 		return condition(kind, false, "GroupsPending", "consumer groups are not on every shard yet: "+joinTexts(names), s.Groups[names[0]].Since)
+	case len(s.Removing) > 0:
+		names := s.Removals()
+		return condition(kind, false, "GroupsLeaving", "consumer groups that were deleted are not gone from every shard yet: "+joinTexts(names), s.Removing[names[0]].Since)
 	case s.HoldDirty:
 		return condition(kind, false, "PausePending", "not every shard shows the operator's switch yet", s.UpdatedAt)
 	}
