@@ -100,8 +100,9 @@ resource "redisstream_shard_count" "orders" {
   %s
 }
 resource "redisstream_stream_group" "billing" {
-  stream_prefix  = redisstream_shard_count.orders.stream_prefix
-  consumer_group = "billing"
+  stream_prefix       = redisstream_shard_count.orders.stream_prefix
+  consumer_group      = "billing"
+  deletion_protection = false
 }
 `, prefix, count, more)
 	}
@@ -142,7 +143,7 @@ resource "redisstream_stream_group" "billing" {
 			},
 			{
 				ResourceName: group, ImportState: true, ImportStateId: prefix + "/billing", ImportStateVerify: true,
-				ImportStateVerifyIdentifierAttribute: "consumer_group",
+				ImportStateVerifyIdentifierAttribute: "consumer_group", ImportStateVerifyIgnore: []string{"deletion_protection"},
 			},
 			{ResourceName: stream, ImportState: true, ImportStateId: "a/b", ExpectError: regexp.MustCompile(`Invalid import id`)},
 		},

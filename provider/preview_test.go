@@ -155,8 +155,13 @@ func TestRetentionArgument(t *testing.T) {
 	if got := f.streams["orders"].Spec.Retention; got != (protocol.Retention{Policy: protocol.RetentionMaxAge, MaxAgeMs: 72 * 3600 * 1000}) {
 		t.Errorf("told %+v", got)
 	}
-	if p := c.plan(c.refresh(i), orders(2, attrs{"retention": attrs{"policy": "max_age", "max_age": "4320m"}})); !p.noop() {
-		t.Errorf("another spelling is a change: %s", p.state)
+	before := len(f.mutations())
+	again := c.must(c.refresh(i), orders(2, attrs{"retention": attrs{"policy": "max_age", "max_age": "4320m"}}))
+	if len(f.mutations()) != before {
+		t.Error("the coordinator was told another spelling of the same")
+	}
+	if p := c.plan(c.refresh(again), orders(2, attrs{"retention": attrs{"policy": "max_age", "max_age": "4320m"}})); !p.noop() {
+		t.Errorf("another spelling is a change for ever: %s", p.state)
 	}
 	imported, diags := c.importID(shardCount, "orders")
 	c.ok(diags)

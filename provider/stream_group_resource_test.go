@@ -175,7 +175,7 @@ func TestStreamGroupCreate(t *testing.T) {
 
 func TestStreamGroupImport(t *testing.T) {
 	c, _ := setupGroup(t)
-	full := billing(attrs{"start_position": "latest", "member_lease": "20s", "heartbeat_interval": "4s", "rebalance_timeout": "90s", "reason": "because"})
+	full := billing(attrs{"start_position": "latest", "member_lease": "20s", "heartbeat_interval": "4s", "rebalance_timeout": "90s", "reason": "because", "deletion_protection": true})
 	c.must(c.none(streamGroup), full)
 	i, diags := c.importID(streamGroup, "orders/billing")
 	c.ok(diags)

@@ -171,8 +171,9 @@ resource "redisstream_shard_count" "orders" {
   deletion_protection = false
 }
 resource "redisstream_stream_group" "billing" {
-  stream_prefix  = redisstream_shard_count.orders.stream_prefix
-  consumer_group = "billing"
+  stream_prefix       = redisstream_shard_count.orders.stream_prefix
+  consumer_group      = "billing"
+  deletion_protection = false
 }
 `
 
