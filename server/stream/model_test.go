@@ -378,6 +378,12 @@ func (w *world) script(s *shard, st stream.Step, rev int64, notAfter protocol.In
 		return shardscript.OK, nil
 	case shardscript.Survey:
 		return shardscript.OK, nil
+	case shardscript.Probe:
+		if !s.exists {
+			return shardscript.OK, nil
+		}
+		_, ev := s.evidence(st)
+		return shardscript.OK, ev
 	case shardscript.Purge:
 		if !s.fenced {
 			return shardscript.OK, nil

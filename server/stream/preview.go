@@ -92,7 +92,7 @@ func Preview(d Decision, f PreviewFacts) protocol.Preview {
 	v.p = protocol.Preview{
 		StreamPrefix: d.Prefix, TakenAt: d.At.Time(), Action: d.action(),
 		ShardsAdded: []int{}, ShardsRemoved: []int{}, Groups: []protocol.PreviewGroup{},
-		Blockers: []protocol.PreviewNote{}, Risks: []protocol.PreviewNote{}, Unknown: slices.Concat([]string{}, f.Unknown),
+		Blockers: []protocol.PreviewNote{}, Risks: []protocol.PreviewNote{}, Unknown: listed(f.Unknown),
 		Barrier: barrierNone,
 	}
 	if d.Before != nil {
@@ -127,6 +127,9 @@ type previewer struct {
 	p     protocol.Preview
 }
 
+// listed copies a list; of none it makes an empty one, which is no null in JSON.
+func listed(list []string) []string { return append([]string{}, list...) }
+
 func byIndex(res PassResult) map[int]Reply {
 	all := make(map[int]Reply, len(res.Replies))
 	for _, rep := range res.Replies {
@@ -145,7 +148,7 @@ func (v *previewer) risk(code, format string, args ...any) {
 
 // undecided says whether there is a change that is still to be decided.
 func (v *previewer) undecided() bool {
-	return v.r != nil && (v.r.cancellable()) && v.p.Action != protocol.PreviewCancel
+	return v.r != nil && v.r.cancellable() && v.p.Action != protocol.PreviewCancel
 }
 
 // layout fills in what changes of the layout.
@@ -258,7 +261,7 @@ func (v *previewer) inTheWay(index int, rep Reply) string {
 // barrier says what keeps appends from the shards that are sealed.
 func (v *previewer) barrier() {
 	r := v.r
-	if r == nil || v.p.Action == protocol.PreviewCancel || !r.seals() && !r.Removed() {
+	if r == nil || v.p.Action == protocol.PreviewCancel || !(r.seals() && !r.decided()) && !r.Removed() {
 		return
 	}
 	v.p.Barrier = barrierUnknown
@@ -361,7 +364,7 @@ func (v *previewer) group(b *backlog) protocol.PreviewGroup {
 	}
 	g := protocol.PreviewGroup{
 		Group: b.name, Managed: b.managed, Ignored: b.ignored,
-		LiveMembers: m.Live, AffectedCount: len(m.Affected), AffectedMembers: slices.Concat([]string{}, m.Affected[:min(len(m.Affected), mostMembers)]),
+		LiveMembers: m.Live, AffectedCount: len(m.Affected), AffectedMembers: listed(m.Affected[:min(len(m.Affected), mostMembers)]),
 		Pending: b.pending, Undelivered: b.undelivered, UndeliveredMore: b.more,
 	}
 	if b.lagKnown && len(b.silent) == 0 && len(b.missing) == 0 {
@@ -377,7 +380,7 @@ func (v *previewer) group(b *backlog) protocol.PreviewGroup {
 // publishing says whether producers are paused, and for about how long.
 func (v *previewer) publishing() {
 	r, pub := v.r, &v.p.Publishing
-	pub.Producers = slices.Concat([]string{}, v.f.Producers)
+	pub.Producers = listed(v.f.Producers)
 	none := int64(0)
 	pub.EstimateMs = &none
 	switch {
