@@ -28,8 +28,9 @@ func lossTexts(ev *protocol.ShardEvidence) []string {
 		if g.PossibleLoss != nil {
 			before = *g.PossibleLoss
 		}
-		// What retention took had not been delivered, or was pending and may be counted in Gone too.
-		least := max(before+g.Gone, g.Trimmed)
+		// What retention took had not been delivered, which Redis counts too, or was pending; it has
+		// acknowledged that, so that it is never gone as well.
+		least := max(before, g.Trimmed) + g.Gone
 		if least == 0 {
 			continue
 		}
