@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
+	"github.com/redisstream/terraform-provider-redisstream/server"
 )
 
 // failoverMatrix runs every case of TestFailoverInEachPhase with -failover=all.
@@ -37,8 +40,8 @@ const (
 )
 
 // killAt says when the primary is killed: when the phase would be left, so that little is lost;
-// when the whole resharding has ended on the primary, so that its history is lost; or while a
-// replica that is still connected confirms nothing.
+// some traffic after the whole resharding has ended on the primary, so that its history is lost;
+// or while a replica that is still connected confirms nothing.
 type killAt string
 
 const (
@@ -54,6 +57,7 @@ type failoverCase struct {
 	kill     killAt
 	retire   protocol.Retire
 	strategy protocol.Strategy
+	fresh    bool // the coordinator dies as well: the next one knows nothing of what was lost
 	often    bool // in every run of the tests
 }
 
@@ -80,7 +84,7 @@ func failoverCases() []failoverCase {
 					if (i+j+k)%2 == 1 {
 						retire = protocol.RetireArchive
 					}
-					all = append(all, failoverCase{from: way.from, to: way.to, phase: phase, lost: lost, kill: kill, retire: retire, strategy: protocol.StrategyQuiesce})
+					all = append(all, failoverCase{from: way.from, to: way.to, phase: phase, lost: lost, kill: kill, retire: retire, strategy: protocol.StrategyQuiesce, fresh: (i+j)%2 == 0})
 				}
 			}
 		}
@@ -139,6 +143,7 @@ type failover struct {
 	pair      *redistest.Pair
 	keyPrefix string
 	prefix    string
+	server    *server.Server
 	api       *client.Client
 	tr        *traffic
 	oracle    *survivors
@@ -164,11 +169,12 @@ func newFailover(t *testing.T, c failoverCase) *failover {
 		policy: protocol.ReshardingPolicy{Strategy: c.strategy, Retire: c.retire, PauseTimeoutMs: failoverPause.Milliseconds(), DrainTimeoutMs: 30_000},
 	}
 	f.oracle = newSurvivors(f.prefix, f.keyPrefix)
-	s := startServer(t, f.pair.URL(), f.keyPrefix)
-	f.api = connect(t, s.URL())
+	f.server = startServerAt(t, "127.0.0.1:0", f.pair.URL(), f.keyPrefix)
+	url := f.server.URL()
+	f.api = connect(t, url)
 	declare(t, f.api, f.prefix, int64(c.from), f.policy)
 	putGroup(t, f.api, f.prefix, "g", protocol.GroupSpec{MemberLeaseMs: 1500, HeartbeatIntervalMs: 300})
-	f.tr = startTraffic(t, f.pair.Client(t), f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 120}, func() *client.Client { return connect(t, s.URL()) })
+	f.tr = startTraffic(t, f.pair.Client(t), f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 120}, func() *client.Client { return connect(t, url) })
 	f.tr.until("traffic", failoverWait, func(t ledger.Tally) bool { return t.Handled > 60 })
 	return f
 }
@@ -200,12 +206,15 @@ func (f *failover) run() {
 	f.pair.Watch(f.oracle.watch(f.pair.Replica.Client(t)))
 	f.oracle.collect(t, f.pair.Replica.Client(t))
 	from := f.tr.book.Count()
-	f.pair.Reconnect()
+	if f.c.fresh {
+		f.replaceCoordinator()
+	} else {
+		f.pair.Reconnect()
+	}
 
 	// Publishing goes on by itself, with or without the end of the resharding.
 	f.tr.until("publishing behind the failover", failoverPause+failoverWait, func(t ledger.Tally) bool { return t.Published > from.Published+20 })
-	after := f.rest()
-	for _, r := range after {
+	for _, r := range atRest(t, f.api, f.prefix) {
 		t.Logf("afterwards: %d → %d (%s) %s: %s %s", r.FromShardCount, r.ToShardCount, r.ReshardingID, r.Phase, r.Reason, r.Error)
 		checkCertificate(t, r)
 	}
@@ -274,6 +283,46 @@ func (f *failover) await(id string) {
 		defer f.mu.Unlock()
 		t.Fatalf("the moment did not come: entered %v, cut %v; phases seen: %v", f.entered, f.cut, f.seen)
 	}
+	if f.c.kill == killEnded {
+		from := f.tr.book.Count().Handled
+		f.tr.until("traffic that will be lost", failoverWait, func(t ledger.Tally) bool { return t.Handled > from+30 })
+	}
+}
+
+// replaceCoordinator ends the coordinator while it cannot tell Redis anything, and starts one that
+// knows nothing at the same address.
+func (f *failover) replaceCoordinator() {
+	addr := f.server.Addr()
+	ctx, cancel := context.WithTimeout(f.t.Context(), failoverWait)
+	defer cancel()
+	if err := f.server.Stop(ctx); err != nil {
+		f.t.Fatalf("stop of the coordinator: %v", err)
+	}
+	f.pair.Reconnect()
+	f.server = startServerAt(f.t, addr, f.pair.URL(), f.keyPrefix)
+}
+
+// startServerAt is startServer with an address, and a Redis that may be away when it ends.
+func startServerAt(t *testing.T, addr, redisURL, keyPrefix string) *server.Server {
+	t.Helper()
+	s, err := server.New(server.Config{
+		Listen: addr, RedisURL: redisURL, KeyPrefix: keyPrefix, AdminUsername: username, AdminPassword: password,
+		TokenSecret: "a secret of the tests, 32 bytes or more", Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), failoverWait)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Errorf("stop of the coordinator: %v", err)
+		}
+	})
+	return s
 }
 
 // awaitUnconfirmed: a replica that is connected and confirms nothing keeps the seals from
@@ -321,8 +370,16 @@ func (f *failover) watch(cmd redistest.Command) redistest.Verdict {
 			if f.c.lost == lostCommit {
 				f.detach()
 			}
-		case phase != f.c.phase && f.entered && f.c.kill == killLeaving, phase == "" && f.entered && f.c.kill == killEnded:
-			return f.end(f.c.kill == killEnded)
+		case phase != f.c.phase && f.entered && f.c.kill == killLeaving:
+			f.detach()
+			f.over = true
+			close(f.hit)
+			f.pair.Cut()
+			return redistest.Drop
+		case phase == "" && f.entered && f.c.kill == killEnded:
+			f.detach()
+			f.armed = false
+			close(f.hit)
 		}
 	}
 	if f.entered && f.c.lost == lostEffects && isScript(cmd, effectsOf[f.c.phase]) {
@@ -344,19 +401,6 @@ func (f *failover) detach() {
 	if err := f.pair.Detach(); err != nil {
 		f.t.Errorf("detach the replica: %v", err)
 	}
-}
-
-// end: nothing reaches the primary any more, but for the command at hand where it is to be lost
-// with its answer.
-func (f *failover) end(forward bool) redistest.Verdict {
-	f.detach()
-	f.over = true
-	close(f.hit)
-	if forward {
-		return redistest.Forward // Promote cuts the connections; whether it is answered is open
-	}
-	f.pair.Cut()
-	return redistest.Drop
 }
 
 // committedPhase is the phase of the active resharding in a commit of a stream, "" for none.
@@ -397,25 +441,29 @@ func isScript(cmd redistest.Command, name shardscript.Name) bool {
 	return string(cmd[1]) == scriptDigests[name]
 }
 
-// rest waits until no resharding runs and publishing is open, and returns what is recorded.
-func (f *failover) rest() []protocol.Resharding {
+// atRest waits until no resharding runs and publishing is open, and returns what is recorded.
+func atRest(t *testing.T, api *client.Client, prefix string) []protocol.Resharding {
+	t.Helper()
 	var last protocol.Stream
 	var list protocol.ReshardingList
-	err := waitFor(f.t.Context(), 2*failoverWait, func(ctx context.Context) error {
-		s, err := f.api.Stream(ctx, f.prefix)
+	err := waitFor(t.Context(), 2*failoverWait, func(ctx context.Context) error {
+		s, err := api.Stream(ctx, prefix)
 		if err != nil {
 			return err
 		}
 		last = s
-		if s.Status.ActiveReshardingID != "" || s.Status.PublishState != protocol.PublishOpen {
-			r, err := f.api.Resharding(ctx, f.prefix, s.Status.ActiveReshardingID, "", 0)
-			return fmt.Errorf("publishing is %s; %s %s waits for %v: %w", s.Status.PublishState, r.ReshardingID, r.Phase, r.WaitingFor, errors.Join(err, errNotYet))
+		if id := s.Status.ActiveReshardingID; id != "" {
+			r, err := api.Resharding(ctx, prefix, id, "", 0)
+			return fmt.Errorf("%s: %s waits for %v: %w", id, r.Phase, r.WaitingFor, errors.Join(err, errNotYet))
 		}
-		list, err = f.api.Reshardings(ctx, f.prefix)
+		if s.Status.PublishState != protocol.PublishOpen {
+			return fmt.Errorf("publishing is %s: %w", s.Status.PublishState, errNotYet)
+		}
+		list, err = api.Reshardings(ctx, prefix)
 		return err
 	})
 	if err != nil {
-		f.t.Fatalf("rest behind the failover: %v; last seen %+v", err, last.Status)
+		t.Fatalf("rest behind the failover: %v; last seen %+v", err, last.Status)
 	}
 	return list.Reshardings
 }
@@ -425,19 +473,30 @@ func (f *failover) finish() {
 	t := f.t
 	f.tr.stopProducing()
 	f.oracle.collect(t, f.pair.Client(t))
+	f.oracle.await(t, f.tr)
+	tally := f.tr.book.Count()
+	if tally.Strict > 0 && f.c.strategy == protocol.StrategyQuiesce {
+		t.Errorf("%d order violations: %+v", tally.Strict, tally.Examples)
+	}
+	t.Logf("published %d (unknown %d), handled %d, duplicates %d, lost by Redis %d, order violations %d; the oracle knows %d", tally.Published, tally.Unknown, tally.Handled, tally.Duplicates, tally.Lost, tally.Strict, f.oracle.count())
+}
+
+// await waits until every entry that the oracle knows was handled, and ends the consumers.
+func (s *survivors) await(t *testing.T, tr *traffic) {
+	t.Helper()
 	if err := waitFor(t.Context(), failoverWait, func(context.Context) error {
-		if left := f.oracle.unhandled(f.tr.book); len(left) > 0 {
-			return fmt.Errorf("%d of %d entries were not handled, among them %v", len(left), f.oracle.count(), left[:min(len(left), 5)])
+		if left := s.unhandled(tr.book); len(left) > 0 {
+			return fmt.Errorf("%d of %d entries were not handled, among them %v", len(left), s.count(), left[:min(len(left), 5)])
 		}
 		return nil
 	}); err != nil {
 		t.Errorf("entries that Redis kept: %v", err)
 	}
-	f.tr.stopConsuming()
-	for _, fault := range f.oracle.faults() {
+	tr.stopConsuming()
+	for _, fault := range s.faults() {
 		t.Error(fault)
 	}
-	f.tr.failures.Range(func(key, _ any) bool {
+	tr.failures.Range(func(key, _ any) bool {
 		// An append whose answer the failover took has an unknown outcome, and who had read what was
 		// lost may not acknowledge it.
 		if text, ok := key.(string); ok && !strings.HasPrefix(text, "append: ") && !strings.Contains(text, "was refused") {
@@ -445,8 +504,6 @@ func (f *failover) finish() {
 		}
 		return true
 	})
-	tally := f.tr.book.Count()
-	t.Logf("published %d (unknown %d), handled %d, duplicates %d, lost by Redis %d, order violations %d; the oracle knows %d", tally.Published, tally.Unknown, tally.Handled, tally.Duplicates, tally.Lost, tally.Strict, f.oracle.count())
 }
 
 // checkCertificate: what a resharding was decided on is free of backlog, but for what was ignored.
@@ -546,6 +603,17 @@ func (s *survivors) collect(t *testing.T, rdb redis.Cmdable) {
 		}
 		if err := s.add(t.Context(), rdb, key); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// collectCluster is collect of all nodes that serve slots.
+func (s *survivors) collectCluster(t *testing.T, cluster *redistest.Cluster) {
+	t.Helper()
+	for _, node := range cluster.Nodes {
+		rdb := node.Client(t)
+		if info, err := rdb.Info(t.Context(), "replication").Result(); err == nil && strings.Contains(info, "role:master") {
+			s.collect(t, rdb)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type traffic struct {
 	t      *testing.T
 	book   *ledger.Ledger
 	prefix string
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 
 	stopProducing func()
 	stopConsuming func()
@@ -40,7 +40,7 @@ type trafficConfig struct {
 
 // startTraffic runs until stop; what the calls to the coordinator meet meanwhile is none of its
 // concern: the clients go on by themselves.
-func startTraffic(t *testing.T, rdb *redis.Client, prefix, group string, c trafficConfig, newClient func() *client.Client) *traffic {
+func startTraffic(t *testing.T, rdb redis.UniversalClient, prefix, group string, c trafficConfig, newClient func() *client.Client) *traffic {
 	t.Helper()
 	tr := &traffic{t: t, book: ledger.New(c.keys), prefix: prefix, rdb: rdb}
 	quiet := slog.New(slog.DiscardHandler)
