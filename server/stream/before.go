@@ -177,9 +177,10 @@ func (t *Turn) drained(o outcome, now protocol.Instant) {
 		order = OrderNotPromisedPlain // it does not fit into the pause
 	}
 	shards := o.snapshots(r.Old)
-	if o.res.Barrier == BarrierLease && !still(r.Snapshot, shards) {
+	if texts := moving(r.Snapshot, shards); o.res.Barrier == BarrierLease && len(texts) > 0 {
 		r = t.editActive(now)
 		r.Snapshot = shards
+		r.WaitingFor, r.UnknownSince = bounded(texts), 0 // with a commit that is due anyway
 		return
 	}
 	r = t.editActive(now)

@@ -108,9 +108,20 @@ func (o outcome) snapshots(indexes int) []protocol.ShardEvidence {
 	return all
 }
 
-// still says that nothing was appended between two looks.
-func still(before, after []protocol.ShardEvidence) bool {
-	return slices.EqualFunc(before, after, func(a, b protocol.ShardEvidence) bool {
-		return a.ShardIndex == b.ShardIndex && a.LastID == b.LastID && a.EntriesAdded == b.EntriesAdded
-	})
+// moving says what was appended to between two looks, none when nothing was. It is all that tells,
+// behind a LEASE barrier, that bare appends have stopped.
+func moving(before, after []protocol.ShardEvidence) []string {
+	if len(before) != len(after) {
+		return []string{"a second look at the shards: without XSETID only that can show that bare appends have stopped"}
+	}
+	var texts []string
+	for i, a := range after {
+		b := before[i]
+		if a.ShardIndex == b.ShardIndex && a.LastID == b.LastID && a.EntriesAdded == b.EntriesAdded {
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("shard %d: still grows (%d entries were added to it so far, %d before): without XSETID bare appends are not refused",
+			a.ShardIndex, a.EntriesAdded, b.EntriesAdded))
+	}
+	return texts
 }

@@ -768,6 +768,9 @@ func TestLeaseBarrier(t *testing.T) {
 	if h.s.Active.Phase != protocol.PhaseDraining {
 		t.Fatalf("%s though the looks differ", h.s.Active.Phase)
 	}
+	if got := h.s.Active.WaitingFor; len(got) != 1 || !strings.HasPrefix(got[0], "shard 1: still grows (7 entries") {
+		t.Fatalf("waits for %q", got)
+	}
 	lease()
 	if h.s.Active.Phase != protocol.PhaseActivating || h.s.Active.Certificate.Barrier != stream.BarrierLease {
 		t.Fatalf("%s after two equal looks, %+v", h.s.Active.Phase, h.s.Active.Certificate)
