@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -206,10 +207,18 @@ func (c *call) note(body any) {
 			add(name, *n)
 		}
 	}
+	names := func(name string, list []string) {
+		// Only what is a name: the body has not been checked yet.
+		list = slices.DeleteFunc(slices.Clone(list), func(s string) bool { return protocol.CheckName(name, s) != nil })
+		if len(list) > 0 {
+			add(name, strings.Join(list, ","))
+		}
+	}
 	switch b := body.(type) {
 	case *protocol.PutStreamRequest:
 		c.requestedBy, c.reason = b.RequestedBy, b.Reason
 		count("shardCount", b.ShardCount)
+		names("ignoreGroups", b.Resharding.IgnoreGroups)
 	case *protocol.DeleteStreamRequest:
 		c.requestedBy, c.reason = b.RequestedBy, b.Reason
 		add("force", b.Force)

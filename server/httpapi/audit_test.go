@@ -42,6 +42,28 @@ func TestMutationCarriesItsAuditEntry(t *testing.T) {
 	}
 }
 
+// Whose groups a drain passed over is in the log; what is no name of a group is not.
+func TestAuditNamesIgnoredGroups(t *testing.T) {
+	t.Parallel()
+	b := setup(t, allUsers)
+	for body, want := range map[string]string{
+		`{"shardCount":4,"resharding":{"ignoreGroups":["old","lost"]}}`: "shardCount=4 ignoreGroups=old,lost",
+		`{"shardCount":4,"resharding":{"ignoreGroups":["a b"]}}`:        "shardCount=4",
+		`{"shardCount":4}`: "shardCount=4",
+	} {
+		b.do("PUT", Base+"/streams/orders", body)
+		var got string
+		if n := len(b.engine.audits); n > 0 {
+			got, b.engine.audits = b.engine.audits[n-1].Summary, nil
+		} else {
+			got = b.engine.last(t, "PutStream").mutation.Audit.Summary
+		}
+		if got != want {
+			t.Errorf("%s: summary %q, want %q", body, got, want)
+		}
+	}
+}
+
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	raw, err := json.Marshal(v)
