@@ -23,6 +23,7 @@ const (
 	CodeGroupExists           Code = "GROUP_ALREADY_EXISTS"
 	CodeStreamExists          Code = "STREAM_PREFIX_ALREADY_EXISTS"
 	CodeGroupHasMembers       Code = "GROUP_HAS_ACTIVE_MEMBERS"
+	CodeGroupNotEmpty         Code = "GROUP_NOT_EMPTY"
 	CodeActiveMigration       Code = "ACTIVE_MIGRATION_EXISTS"
 	CodeMetadataSync          Code = "METADATA_SYNC_IN_PROGRESS"
 	CodeStreamNotEmpty        Code = "STREAM_NOT_EMPTY"
@@ -59,6 +60,7 @@ var codes = map[Code]struct {
 	CodeGroupExists:           {http.StatusConflict, false},
 	CodeStreamExists:          {http.StatusConflict, false},
 	CodeGroupHasMembers:       {http.StatusConflict, false},
+	CodeGroupNotEmpty:         {http.StatusConflict, false},
 	CodeActiveMigration:       {http.StatusConflict, false},
 	CodeMetadataSync:          {http.StatusConflict, true},
 	CodeStreamNotEmpty:        {http.StatusConflict, false},

@@ -1,6 +1,9 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // RetentionPolicy is when the coordinator removes entries from the shards of a stream.
 type RetentionPolicy string
@@ -62,4 +65,32 @@ func (r Retention) Check(field string) *Error {
 		}
 	}
 	return nil
+}
+
+// RetentionReport answers GET /monitoring/streams/{p}/retention: what was removed from the shards
+// before groups had acknowledged it, as the shards count it now.
+type RetentionReport struct {
+	StreamPrefix string        `json:"streamPrefix"`
+	TakenAt      time.Time     `json:"takenAt"`
+	Retention    Retention     `json:"retention"`
+	Groups       []GroupLosses `json:"groups"`  // by name; registered ones, and all that are on the shards
+	Unknown      []string      `json:"unknown"` // shards that did not say, with the reason
+}
+
+// GroupLosses is one group, summed over the shards that there are. Trimmed entries were removed by
+// the stream's retention before the group had acknowledged them; Gone ones were pending, and had
+// lost their body when an owner came to them. No entry counts in both.
+type GroupLosses struct {
+	Group   string        `json:"group"`
+	Managed bool          `json:"managed"` // in the stream's registry
+	Trimmed int64         `json:"trimmed"`
+	Gone    int64         `json:"gone"`
+	Shards  []ShardLosses `json:"shards"` // those on which something was lost
+}
+
+// ShardLosses is one shard of GroupLosses.
+type ShardLosses struct {
+	ShardIndex int   `json:"shardIndex"`
+	Trimmed    int64 `json:"trimmed"`
+	Gone       int64 `json:"gone"`
 }

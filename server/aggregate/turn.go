@@ -157,6 +157,9 @@ func (t *Turn) PutStream(prefix string, spec protocol.StreamSpec, identity strin
 		if req.IfMatch > 0 {
 			return false, "", protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q does not exist, so it has no generation %d", prefix, req.IfMatch))
 		}
+		if err := spec.Retention.Check("retention"); err != nil {
+			return false, "", err
+		}
 		t.stream = stream.Begin(stream.New(prefix, spec, identity, req, t.now))
 		t.created, t.streamDeleted = true, false
 		t.minRevision = max(t.minRevision, CreationRevision(t.now))
@@ -212,7 +215,10 @@ func (t *Turn) PutGroup(name string, spec protocol.GroupSpec) (created bool, err
 	if s := t.stream.State(); s.Deleting {
 		return false, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("stream %q is being deleted; ask again when it is gone", s.Prefix))
 	}
-	if len(t.groupNames()) >= protocol.MaxGroups {
+	if _, goes := t.stream.State().Removing[name]; goes {
+		return false, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q is being deleted: its Redis consumer groups have not gone from every shard yet; ask again when they have", name))
+	}
+	if len(t.groupNames())+len(t.stream.State().Removing) >= protocol.MaxGroups {
 		return false, protocol.Invalid("consumerGroup", fmt.Sprintf("the stream already has %d groups, which is the most", protocol.MaxGroups))
 	}
 	s := group.New(t.stream.State().Prefix, name, spec, 0, t.now)
@@ -222,8 +228,10 @@ func (t *Turn) PutGroup(name string, spec protocol.GroupSpec) (created bool, err
 	return true, nil
 }
 
-// DeleteGroup forgets a group. With live members it is refused unless force.
-func (t *Turn) DeleteGroup(name string, force bool) *protocol.Error {
+// DeleteGroup deletes a group: its members are unknown from here on, and its Redis consumer groups
+// are destroyed. Without force it is refused with live members, and with unfinished, when that is
+// not nil: what the shards showed of the group before.
+func (t *Turn) DeleteGroup(name string, force bool, unfinished *protocol.Error) *protocol.Error {
 	t.streamTouched = true
 	g := t.group(name)
 	if t.stream == nil || t.streamDeleted {
@@ -238,9 +246,12 @@ func (t *Turn) DeleteGroup(name string, force bool) *protocol.Error {
 				return protocol.NewError(protocol.CodeGroupHasMembers, fmt.Sprintf("member %q of group %q is active: stop its consumers, or repeat with force", id, name))
 			}
 		}
+		if unfinished != nil {
+			return unfinished
+		}
 	}
 	g.deleted = true
-	t.stream.ForgetGroup(name, t.now)
+	t.stream.RemoveGroup(name, g.turn.State().OwnershipCounter, t.now)
 	t.sync()
 	return nil
 }

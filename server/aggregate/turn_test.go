@@ -199,7 +199,7 @@ func TestRefusals(t *testing.T) {
 	s.settle()
 	s.turn(func(t *aggregate.Turn) { t.Heartbeat("g", "m", beat("m", 0, 0)) })
 	out := s.turn(func(t *aggregate.Turn) {
-		if err := t.DeleteGroup("g", false); err == nil || err.Code != protocol.CodeGroupHasMembers {
+		if err := t.DeleteGroup("g", false, nil); err == nil || err.Code != protocol.CodeGroupHasMembers {
 			s.t.Errorf("a group with a live member: %v", err)
 		}
 		if _, err := t.PutGroup("g", protocol.GroupSpec{StartPosition: protocol.StartLatest}); err == nil {

@@ -25,6 +25,9 @@ type Config struct {
 	RoutingLease  time.Duration         // leaseMs of routing answers; default 30 s
 	SweepInterval time.Duration         // default 10 s
 	TickerTTL     time.Duration         // soft lock of a stream's periodic work; default 3 s
+	// RetentionInterval is how often a stream's retention is carried out, give or take a fifth;
+	// default 5 s.
+	RetentionInterval time.Duration
 	// ObservationWindow is how long a dry run watches acknowledgements when there is a backlog to
 	// drain; default 500 ms, negative: not at all.
 	ObservationWindow time.Duration
@@ -68,6 +71,8 @@ type API interface {
 	PreviewStream(ctx context.Context, prefix string, spec protocol.StreamSpec, ifMatch int64) (protocol.Preview, error)
 	Stream(ctx context.Context, prefix string) (protocol.Stream, error)
 	Streams(ctx context.Context) ([]protocol.Stream, error)
+	// Retention tells what the stream's groups have lost to its retention, and otherwise.
+	Retention(ctx context.Context, prefix string) (protocol.RetentionReport, error)
 	DeleteStream(ctx context.Context, prefix string, force bool, m Mutation) error
 	// CreateStream is the reference's POST: STREAM_PREFIX_ALREADY_EXISTS when it exists. It
 	// waits until the layout is in force and the group named like the prefix is ready.
@@ -80,6 +85,8 @@ type API interface {
 	CreateGroup(ctx context.Context, prefix, group string, shardCount int, m Mutation) (protocol.Group, error)
 	Group(ctx context.Context, prefix, group string) (protocol.Group, error)
 	Groups(ctx context.Context) ([]protocol.Group, error)
+	// DeleteGroup returns the group as it was, when its Redis consumer groups have gone from every
+	// shard. Without force: GROUP_HAS_ACTIVE_MEMBERS, GROUP_NOT_EMPTY.
 	DeleteGroup(ctx context.Context, prefix, group string, force bool, m Mutation) (protocol.Group, error)
 	Members(ctx context.Context, prefix, group string) ([]protocol.MemberView, error)
 	Assignments(ctx context.Context, prefix, group string) (protocol.Assignments, error)

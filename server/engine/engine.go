@@ -61,6 +61,9 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.SweepInterval == 0 {
 		cfg.SweepInterval = 10 * time.Second
 	}
+	if cfg.RetentionInterval == 0 {
+		cfg.RetentionInterval = 5 * time.Second
+	}
 	if cfg.TickerTTL == 0 {
 		cfg.TickerTTL = 3 * time.Second
 	}

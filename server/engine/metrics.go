@@ -20,6 +20,8 @@ type metrics struct {
 	heartbeats *prometheus.CounterVec
 	phases     *prometheus.CounterVec
 	passes     *prometheus.CounterVec
+	trimmed    *prometheus.CounterVec
+	unacked    *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -37,6 +39,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		heartbeats: f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "heartbeat_total", Help: "Heartbeats answered, by status."}, []string{"status"}),
 		phases:     f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "resharding_phase_total", Help: "Phases that reshardings entered."}, []string{"phase"}),
 		passes:     f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "pass_total", Help: "Passes over shards, by kind."}, []string{"kind"}),
+		trimmed: f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "retention_trimmed_total",
+			Help: "Entries that the retention of streams removed from shards, by policy."}, []string{"policy"}),
+		unacked: f.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: "retention_unacknowledged_total",
+			Help: "Of those, entries that a consumer group had not acknowledged, counted once for each such group, by policy."}, []string{"policy"}),
 	}
 }
 
@@ -51,3 +57,14 @@ func (m *metrics) commit(started time.Time, writes bool) {
 func (m *metrics) phase(p protocol.Phase) { m.phases.WithLabelValues(string(p)).Inc() }
 
 func (m *metrics) pass(res stream.PassResult) { m.passes.WithLabelValues(string(res.Pass.Kind)).Inc() }
+
+// retained counts a slice of retention.
+func (m *metrics) retained(res stream.PassResult) {
+	for _, rep := range res.Replies {
+		if rep.Removed > 0 {
+			policy := string(rep.Step.Retention.Policy)
+			m.trimmed.WithLabelValues(policy).Add(float64(rep.Removed))
+			m.unacked.WithLabelValues(policy).Add(float64(rep.Unacked))
+		}
+	}
+}

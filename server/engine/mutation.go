@@ -213,18 +213,6 @@ func (e *Engine) CreateGroup(ctx context.Context, prefix, groupName string, shar
 	return e.readyGroup(ctx, prefix, groupName)
 }
 
-// DeleteGroup forgets a group and returns it as it was.
-func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, force bool, m Mutation) (protocol.Group, error) {
-	var view protocol.Group
-	err := e.mutate(ctx, prefix, m, func(t *aggregate.Turn, _ *protocol.AuditEvent) (refused *protocol.Error) {
-		if view, refused = groupView(t, groupName); refused != nil {
-			return refused
-		}
-		return t.DeleteGroup(groupName, force)
-	})
-	return view, err
-}
-
 // Scale is the reference's POST …/scale.
 func (e *Engine) Scale(ctx context.Context, prefix string, shardCount int, m Mutation) (protocol.Resharding, error) {
 	var view protocol.Resharding

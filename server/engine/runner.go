@@ -32,6 +32,7 @@ type runner struct {
 	surveyAt  time.Time
 	ahead     *stream.Control // shards were ahead of the aggregate: LOOK before anything else
 	surveyNow bool
+	retention retention
 }
 
 // changed is told of every commit: what waits may go on.
@@ -76,7 +77,7 @@ func (a *actor) startPass() {
 			return
 		}
 	}
-	r.running, r.started, r.moved = true, now, false
+	r.begun(pass, now, a.e.cfg)
 	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
 	a.e.wg.Go(func() {
 		if a.e.beforePass != nil {
@@ -87,8 +88,22 @@ func (a *actor) startPass() {
 	})
 }
 
+// begun notes that a pass is on its way.
+func (r *runner) begun(pass stream.Pass, now time.Time, cfg Config) {
+	r.running, r.started, r.moved = true, now, false
+	switch pass.Kind {
+	case stream.PassSurvey:
+		r.surveyNow = false
+		r.surveyAt = now.Add(cfg.SweepInterval)
+	case stream.PassRetain:
+		r.retention.begun(now, cfg.RetentionInterval)
+	case stream.PassPhase, stream.PassGroup, stream.PassRemove, stream.PassHold, stream.PassPurge, stream.PassLook, stream.PassProbe:
+	}
+}
+
 // plan is the next pass: the look after shards were ahead, then what the state calls for, then
-// the sweep at rest.
+// the sweep at rest and a slice of retention. It changes nothing: a pass that is planned need not
+// be run.
 func (a *actor) plan(now time.Time) stream.Pass {
 	s := a.cache.unit.Stream
 	if a.runner.ahead != nil {
@@ -98,11 +113,11 @@ func (a *actor) plan(now time.Time) stream.Pass {
 		return p
 	}
 	if s.Active == nil && (a.runner.surveyNow || now.After(a.runner.surveyAt)) {
-		a.runner.surveyNow = false
-		a.runner.surveyAt = now.Add(a.e.cfg.SweepInterval)
-		return stream.PlanSurvey(s)
+		if p := stream.PlanSurvey(s); !p.Empty() {
+			return p
+		}
 	}
-	return stream.Pass{}
+	return a.runner.retention.plan(s, now)
 }
 
 // passed takes the outcome of the running pass.
@@ -142,7 +157,10 @@ func (a *actor) passed(res stream.PassResult) {
 	case stream.PassSurvey:
 		id := newReshardingID()
 		apply = func(t *aggregate.Turn) { t.ApplySurvey(res, id) }
-	case stream.PassPhase, stream.PassGroup, stream.PassHold, stream.PassPurge, stream.PassProbe:
+	case stream.PassRetain:
+		a.retained(res)
+		return
+	case stream.PassPhase, stream.PassGroup, stream.PassRemove, stream.PassHold, stream.PassPurge, stream.PassProbe:
 	}
 	c := newCommand(func(t *aggregate.Turn) *protocol.Error { apply(t); return nil })
 	c.notAfter = res.StartedAt.Add(redisstore.EffectLease) // a reply counts no longer than that (1.2.4)

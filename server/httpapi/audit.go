@@ -219,6 +219,12 @@ func (c *call) note(body any) {
 		c.requestedBy, c.reason = b.RequestedBy, b.Reason
 		count("shardCount", b.ShardCount)
 		names("ignoreGroups", b.Resharding.IgnoreGroups)
+		if r := b.Retention; r.Policy != "" && r.Check("retention") == nil { // no other text than that of a policy
+			add("retention", r.Policy)
+			if n := max(r.MaxAgeMs, r.MaxLen); n > 0 {
+				add("retained", n)
+			}
+		}
 	case *protocol.DeleteStreamRequest:
 		c.requestedBy, c.reason = b.RequestedBy, b.Reason
 		add("force", b.Force)

@@ -66,6 +66,7 @@ func TestOpenAPISchemasMatchTheStructs(t *testing.T) {
 		protocol.Routing{}, protocol.RoutingShard{}, protocol.ProducerRouting{}, protocol.Group{}, protocol.GroupList{}, protocol.MemberView{}, protocol.MemberList{},
 		protocol.Assignments{}, protocol.HeartbeatResponse{}, protocol.Assignment{}, protocol.AuditEvent{}, protocol.AuditList{}, protocol.LoginResponse{},
 		protocol.Error{}, protocol.Detail{}, protocol.Shard{},
+		protocol.Retention{}, protocol.RetentionReport{}, protocol.GroupLosses{}, protocol.ShardLosses{},
 		protocol.Preview{}, protocol.PreviewPublishing{}, protocol.PreviewGroup{}, protocol.PreviewNote{},
 	}
 	requests := []any{

@@ -60,7 +60,7 @@ func (h *Handler) createGroup(ctx context.Context, c *call) (reply, error) {
 	return reply{status: http.StatusCreated, body: group}, err
 }
 
-// deleteGroup forgets a group and answers with what it was. Its body is mandatory.
+// deleteGroup deletes a group and answers with what it was. Its body is mandatory.
 func (h *Handler) deleteGroup(ctx context.Context, c *call) (reply, error) {
 	prefix, name, err := c.group()
 	if err != nil {

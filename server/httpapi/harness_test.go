@@ -172,6 +172,13 @@ func (f *fakeEngine) Stream(_ context.Context, prefix string) (protocol.Stream, 
 	return sampleStream(prefix), f.record(recorded{call: "Stream", prefix: prefix})
 }
 
+func (f *fakeEngine) Retention(_ context.Context, prefix string) (protocol.RetentionReport, error) {
+	return protocol.RetentionReport{StreamPrefix: prefix, TakenAt: at, Retention: protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 9},
+			Groups:  []protocol.GroupLosses{{Group: "billing", Managed: true, Trimmed: 3, Gone: 1, Shards: []protocol.ShardLosses{{ShardIndex: 1, Trimmed: 3, Gone: 1}}}},
+			Unknown: []string{"shard 2: no answer"}},
+		f.record(recorded{call: "Retention", prefix: prefix})
+}
+
 func (f *fakeEngine) Streams(context.Context) ([]protocol.Stream, error) {
 	return nil, f.record(recorded{call: "Streams"})
 }

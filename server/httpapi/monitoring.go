@@ -43,6 +43,16 @@ func (h *Handler) listGroups(ctx context.Context, _ *call) (reply, error) {
 	return ok(protocol.GroupList{Groups: groups}), err
 }
 
+// getRetention tells what the groups of a stream have lost, counted by the shards.
+func (h *Handler) getRetention(ctx context.Context, c *call) (reply, error) {
+	prefix, err := c.stream()
+	if err != nil {
+		return reply{}, err
+	}
+	report, err := h.engine.Retention(ctx, prefix)
+	return ok(report), err
+}
+
 func (h *Handler) listMembers(ctx context.Context, c *call) (reply, error) {
 	prefix, group, err := c.group()
 	if err != nil {

@@ -64,6 +64,7 @@ var routes = []route{
 	{"GET", "/monitoring/health", needRead, "", (*Handler).getHealth},
 	{"GET", "/monitoring/compatibility", needRead, "", (*Handler).getCompatibility},
 	{"GET", "/monitoring/groups", needRead, "", (*Handler).listGroups},
+	{"GET", "/monitoring" + S + "/retention", needRead, "", (*Handler).getRetention},
 	{"GET", "/monitoring" + G, needRead, "", (*Handler).getGroup},
 	{"GET", "/monitoring" + G + "/members", needRead, "", (*Handler).listMembers},
 	{"GET", "/monitoring" + G + "/assignments", needRead, "", (*Handler).getAssignments},

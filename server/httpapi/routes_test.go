@@ -53,6 +53,8 @@ func TestRoutes(t *testing.T) {
 		{"GET", m + "/health", "", 200, ""},
 		{"GET", m + "/compatibility", "", 200, ""},
 		{"GET", m + "/groups", "", 200, "Groups"},
+		{"GET", m + "/streams/orders/retention", "", 200, "Retention"},
+		{"PUT", s, `{"shardCount":4,"retention":{"policy":"MAX_AGE","maxAgeMs":60000}}`, 200, "PutStream"},
 		{"GET", mg, "", 200, "Group"},
 		{"GET", mg + "/members", "", 200, "Members"},
 		{"GET", mg + "/assignments", "", 200, "Assignments"},

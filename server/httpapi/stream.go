@@ -104,6 +104,9 @@ func (c *call) streamSpec() (protocol.StreamSpec, error) {
 			return protocol.StreamSpec{}, refused
 		}
 	}
+	if refused := body.Retention.Check("retention"); refused != nil {
+		return protocol.StreamSpec{}, refused
+	}
 	return protocol.StreamSpec{ShardCount: count, Resharding: body.Resharding, Retention: body.Retention}, nil
 }
 

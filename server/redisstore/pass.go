@@ -346,11 +346,16 @@ func (r *pass) arguments(st stream.Step, known clock) shardscript.Arguments {
 	if st.NotAfter != 0 {
 		limit = min(limit, r.localOf(st.NotAfter))
 	}
+	var owner *shardscript.Owner
+	if st.Outbid != 0 {
+		owner = &shardscript.Owner{Epoch: st.Outbid}
+	}
 	return shardscript.Arguments{
 		Revision: r.revision, ID: st.ID, NotAfter: int64(known.now(limit - known.rtt/2)),
 		Epoch: st.Epoch, Count: st.Count, ToEpoch: st.ToEpoch, ToCount: st.ToCount, Index: st.Index,
 		Until: int64(st.Until), Hold: int64(st.Hold), High: st.High, Groups: st.Groups, Ignored: st.Ignored,
 		Quiesced: st.Quiesced, Drained: st.Drained, Archive: st.Archive, Start: st.Start, Most: st.Most, LastID: st.LastID,
+		Owner: owner, Policy: string(st.Retention.Policy), MaxAge: st.Retention.MaxAgeMs, MaxLen: st.Retention.MaxLen,
 	}
 }
 
@@ -364,6 +369,7 @@ func (r *pass) take(st stream.Step, v any) protocol.Instant {
 	reply := stream.Reply{
 		Step: st, Code: answer.Code, At: protocol.Instant(answer.At), Err: answer.Error,
 		Control: controlOf(answer), Evidence: evidenceOf(st, answer),
+		Removed: answer.Removed, Unacked: answer.Unacked, More: answer.More,
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
+	"github.com/redisstream/terraform-provider-redisstream/server/stream"
+)
+
+// retentionTrouble is how often at most the log says that retention is not carried out somewhere.
+const retentionTrouble = time.Minute
+
+// retention is when a stream's declared retention is carried out. Only the holder of the periodic
+// work does, at rest; two that take themselves for the holder are harmless, since a slice is one
+// script that looks for itself.
+type retention struct {
+	due     time.Time
+	more    []int     // shards whose last slice left something to do
+	warned  time.Time // last word about a shard that could not be trimmed
+	removed int64     // since the last look at all shards
+}
+
+// plan is the next slice, if one is due: of the shards that are not done, else of all.
+func (r *retention) plan(s *stream.State, now time.Time) stream.Pass {
+	switch {
+	case len(r.more) > 0:
+		return stream.PlanRetention(s, r.more)
+	case now.Before(r.due):
+		return stream.Pass{}
+	}
+	return stream.PlanRetention(s, nil)
+}
+
+// begun is told that the pass of plan is on its way. Replicas and streams are kept from doing
+// this all at once by a fifth of the interval, up or down.
+func (r *retention) begun(now time.Time, every time.Duration) {
+	if len(r.more) == 0 {
+		r.due = now.Add(time.Duration((0.8 + 0.4*rand.Float64()) * float64(every)))
+	}
+	r.more = nil
+}
+
+// retained takes the outcome of a slice on each shard. There is nothing to commit: what went is
+// counted where it went.
+func (a *actor) retained(res stream.PassResult) {
+	r := &a.runner.retention
+	r.more = stream.Unfinished(res)
+	a.e.metrics.retained(res)
+	var failed *stream.Reply
+	for i, rep := range res.Replies {
+		r.removed += rep.Removed
+		switch rep.Code {
+		case shardscript.OK, shardscript.Retired, shardscript.Ahead, shardscript.NotFenced: // the last two: a change has begun, or the sweep is due
+		default:
+			failed = &res.Replies[i]
+		}
+	}
+	if failed != nil {
+		if now := time.Now(); now.Sub(r.warned) > retentionTrouble {
+			r.warned = now
+			a.log.Warn("retention is not carried out on a shard", zap.Int("shard", failed.Step.Index), zap.String("code", string(failed.Code)), zap.String("error", failed.Err))
+		}
+	}
+	if len(r.more) == 0 && r.removed > 0 {
+		a.log.Debug("retention", zap.Int64("removed", r.removed))
+		r.removed = 0
+	}
+}
+
+// Retention tells what a stream's retention has cost its groups, shard by shard. The shards are
+// looked at by the caller's goroutine.
+func (e *Engine) Retention(ctx context.Context, prefix string) (protocol.RetentionReport, error) {
+	s, err := e.look(ctx, prefix)
+	if err != nil {
+		return protocol.RetentionReport{}, err
+	}
+	if s.unit.Stream == nil {
+		return protocol.RetentionReport{}, protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
+	}
+	res, err := e.probeShards(ctx, prefix, s, stream.PlanLosses(s.unit.Stream))
+	if err != nil {
+		return protocol.RetentionReport{}, err
+	}
+	return stream.LossesOf(s.unit.Stream, res, s.now), nil
+}
+
+// probeShards runs a pass of PROBE, with a bound on how many passes of calls run at a time.
+func (e *Engine) probeShards(ctx context.Context, prefix string, s stored, pass stream.Pass) (stream.PassResult, error) {
+	if pass.Empty() {
+		return stream.PassResult{Pass: pass}, nil
+	}
+	select {
+	case e.probing <- struct{}{}:
+		defer func() { <-e.probing }()
+	case <-ctx.Done():
+		return stream.PassResult{}, notInTime(ctx)
+	case <-e.ctx.Done():
+		return stream.PassResult{}, protocol.NewError(protocol.CodeTerminating, "the coordinator is stopping")
+	}
+	res := e.cfg.Store.RunPass(ctx, prefix, s.revision, s.checkedAt, pass)
+	if ctx.Err() != nil {
+		return stream.PassResult{}, notInTime(ctx)
+	}
+	return res, nil
+}
