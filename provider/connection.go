@@ -2,9 +2,8 @@ package provider
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,13 +19,61 @@ import (
 // it off at once would leave its outcome unknown for the sake of seconds.
 const mutationGrace = 3 * time.Second
 
-// connection is what Configure hands to the resources. Its client is nil while an argument of
-// the provider is known only after apply.
+// connection is what Configure hands to everything else. Its client is nil while an argument of
+// the provider is known only after apply. All that share it share the client's back-off.
 type connection struct {
-	client      *client.Client
-	endpoint    string
-	secrets     []string
-	requestedBy string // terraform:<workspace>
+	client          *client.Client
+	endpoint        string // base URLs, for messages
+	secrets         *secretSet
+	requestedBy     string // terraform:<workspace>, unless configured
+	requestIDPrefix string
+}
+
+// connect makes the connection that all resources of one provider instance share. Nothing is
+// sent.
+func connect(s settings, retries int, userAgent string) (*connection, error) {
+	web, err := httpClient(s)
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{
+		endpoint: strings.Join(s.endpoints, ", "), secrets: s.secrets(), requestedBy: s.requestedBy, requestIDPrefix: s.requestIDPrefix,
+	}
+	cfg := client.Config{
+		Endpoints: s.endpoints, Username: s.username, Password: s.password, Token: s.token,
+		HTTPClient: web, Retries: retries, OverloadBudget: s.retryBudget, UserAgent: userAgent, Observe: conn.observe,
+	}
+	if s.tokenFile != "" {
+		cfg.TokenSource = func() (string, error) {
+			token, err := readToken(s.tokenFile, os.ReadFile)
+			conn.secrets.add(token)
+			return token, err
+		}
+		if _, err := cfg.TokenSource(); err != nil { // so that its token is a secret from the start
+			return nil, &problem{"token_file", err.Error()}
+		}
+	}
+	if conn.client, err = client.New(cfg); err != nil {
+		return nil, fmt.Errorf("client for the coordinator: %w", err)
+	}
+	return conn, nil
+}
+
+// observe logs one request, with nothing of its headers and body.
+func (c *connection) observe(ctx context.Context, a client.Attempt) {
+	fields := map[string]any{
+		"method": a.Method, "path": a.Path, "endpoint": a.Endpoint, "attempt": a.Number, "status": a.StatusCode, "took_ms": a.Took.Milliseconds(),
+	}
+	if a.RequestID != "" {
+		fields["request_id"] = a.RequestID
+	}
+	ctx = c.secrets.logContext(ctx)
+	if a.Err == nil {
+		tflog.Debug(ctx, "coordinator has answered", fields)
+		return
+	}
+	fields["error"] = redact(a.Err.Error(), c.secrets)
+	tflog.Debug(ctx, "request to the coordinator was refused or failed", fields)
 }
 
 // ready says whether the coordinator can be asked.
@@ -51,7 +98,8 @@ func configured(data any, diags *diag.Diagnostics) *connection {
 // values before it applies, so this is not expected to be seen.
 func notReady() diag.Diagnostic {
 	return diag.NewErrorDiagnostic("Provider not configured",
-		"an argument of the provider is still unknown; apply what it depends on first (terraform apply -target=…)")
+		"An argument of the provider is known only after apply, so nothing can be read or changed yet. Apply what it depends on first (terraform apply -target=…). "+
+			"A data source or ephemeral resource can also be given depends_on that dependency: Terraform then reads it during the apply.")
 }
 
 // operation is one create, update or delete of one resource: its calls share a request id, so
@@ -64,7 +112,7 @@ type operation struct {
 
 // begin starts an operation. The context masks the credentials in every log line below it.
 func (c *connection) begin(ctx context.Context, name, reason string, fields map[string]any) (context.Context, operation) {
-	op := operation{conn: c, requestID: uuid.NewString(), reason: reason}
+	op := operation{conn: c, requestID: c.requestIDPrefix + uuid.NewString(), reason: reason}
 	ctx = c.logContext(ctx)
 	ctx = tflog.SetField(ctx, "request_id", op.requestID)
 	for k, v := range fields {
@@ -76,20 +124,16 @@ func (c *connection) begin(ctx context.Context, name, reason string, fields map[
 
 // logContext masks the credentials by value, in messages and in fields.
 func (c *connection) logContext(ctx context.Context) context.Context {
-	if c == nil {
+	if c == nil || c.secrets == nil {
 		return ctx
 	}
-	for _, form := range secretForms(c.secrets) {
-		ctx = tflog.MaskMessageStrings(ctx, form)
-		ctx = tflog.MaskAllFieldValuesStrings(ctx, form)
-	}
-	return ctx
+	return c.secrets.logContext(ctx)
 }
 
 // call is the extras of one mutation; each mutation has a key of its own, which the client's
 // retries of it share.
 func (o operation) call() client.Call {
-	return client.Call{IdempotencyKey: uuid.NewString(), RequestID: o.requestID}
+	return client.Call{IdempotencyKey: uuid.NewString(), RequestID: o.requestID, Grace: mutationGrace}
 }
 
 // why is the reason that goes into the audit log; fallback names the operation.
@@ -100,46 +144,15 @@ func (o operation) why(fallback string) string {
 	return fallback
 }
 
-// mutation derives the context of a mutation: it outlives the end of ctx by mutationGrace.
+// mutation is the context of a mutation. That a request under way outlives Ctrl-C is the
+// client's business (call).
 func mutation(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(mutationGrace)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			cancel()
-		case <-out.Done():
-		}
-	})
-	return out, func() { stop(); cancel() }
+	return ctx, func() {}
 }
 
-// secretForms lists secrets as they may show up: plain, URL-encoded, base64.
-func secretForms(secrets []string) []string {
-	var forms []string
-	for _, s := range secrets {
-		forms = append(forms, s)
-		for _, f := range []string{url.QueryEscape(s), url.PathEscape(s), base64.StdEncoding.EncodeToString([]byte(s))} {
-			if f != s {
-				forms = append(forms, f)
-			}
-		}
-	}
-	return forms
-}
-
-// redact replaces secrets in a text that comes from elsewhere.
-func redact(text string, secrets []string) string {
-	for _, form := range secretForms(secrets) {
-		text = strings.ReplaceAll(text, form, "***")
-	}
-	return text
-}
-
-// workspace names the Terraform workspace, "unknown" when nothing tells. Terraform does not
-// hand it to providers; it stands in the environment or, once "workspace select" was used, in
-// a file of the working directory's data directory.
+// workspace names the Terraform workspace. Terraform does not hand it to providers; it stands in
+// the environment or, once "workspace select" was used, in a file of the working directory's
+// data directory. Where nothing tells, it is the default one.
 func workspace(getenv func(string) string, readFile func(string) ([]byte, error)) string {
 	for _, env := range []string{"TF_WORKSPACE", "TFC_WORKSPACE_NAME"} {
 		if name := strings.TrimSpace(getenv(env)); name != "" {
@@ -156,5 +169,5 @@ func workspace(getenv func(string) string, readFile func(string) ([]byte, error)
 			return name
 		}
 	}
-	return "unknown"
+	return "default"
 }

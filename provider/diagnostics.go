@@ -2,12 +2,16 @@ package provider
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
@@ -36,12 +40,25 @@ var adviceFor = map[protocol.Code]advice{
 }
 
 // diagnose turns an error of the client into one diagnostic. what names the work in the form
-// `update stream "orders"`.
+// `update stream "orders"`. Secrets are taken out of what comes from elsewhere, not out of our own
+// words: a password that is one of them would be given away by its absence.
 func (c *connection) diagnose(what string, err error) diag.Diagnostic {
 	var refusal *protocol.Error
+	var failure *client.Error
+	tries := ""
+	if errors.As(err, &failure) && failure.Attempts > 1 {
+		tries = fmt.Sprintf("Given up after %d attempts in %s; the last answer was HTTP %d.\n", failure.Attempts, formatDuration(failure.Took.Round(100*time.Millisecond)), failure.StatusCode)
+	}
+	clean := func(v any) string { return redact(fmt.Sprint(v), c.secrets) }
 	var b strings.Builder
 	summary := "Request to the coordinator failed"
 	switch {
+	case errors.Is(err, context.Canceled):
+		summary = "Interrupted"
+		fmt.Fprintf(&b, "%s: interrupted before the coordinator had answered. Applying again is safe: requests are idempotent.", clean(what))
+		if errors.As(err, &refusal) {
+			fmt.Fprintf(&b, "\nThe last answer was: %s (%s)", clean(refusal.Message), refusal.Code)
+		}
 	case errors.As(err, &refusal):
 		a, known := adviceFor[refusal.Code]
 		if known {
@@ -49,28 +66,40 @@ func (c *connection) diagnose(what string, err error) diag.Diagnostic {
 		} else {
 			summary = "The coordinator refused the request"
 		}
-		fmt.Fprintf(&b, "%s: %s (%s)\n", what, refusal.Message, refusal.Code)
+		fmt.Fprintf(&b, "%s: %s (%s)\n%s", clean(what), clean(refusal.Message), refusal.Code, tries)
 		for _, d := range refusal.Details {
 			if !strings.Contains(refusal.Message, d.Message) {
-				fmt.Fprintf(&b, "  %s\n", strings.TrimPrefix(d.Field+": "+d.Message, ": "))
+				fmt.Fprintf(&b, "  %s\n", clean(strings.TrimPrefix(d.Field+": "+d.Message, ": ")))
 			}
 		}
 		if refusal.RequestID != "" {
-			fmt.Fprintf(&b, "Request id: %s\n", refusal.RequestID)
+			fmt.Fprintf(&b, "Request id: %s\n", clean(refusal.RequestID))
 		}
 		if known {
 			fmt.Fprintf(&b, "\n%s", a.todo)
 		}
-	case errors.Is(err, context.Canceled):
-		summary = "Interrupted"
-		fmt.Fprintf(&b, "%s: interrupted before the coordinator had answered. Applying again is safe: requests are idempotent.", what)
 	case errors.Is(err, context.DeadlineExceeded):
 		summary = "Timed out"
-		fmt.Fprintf(&b, "%s: %v\n\nThe coordinator at %s did not answer in time. Applying again is safe: requests are idempotent.", what, err, c.endpoint)
+		fmt.Fprintf(&b, "%s: %s\n\nThe coordinator at %s did not answer in time. Applying again is safe: requests are idempotent.", clean(what), clean(err), clean(c.endpoint))
 	default:
-		fmt.Fprintf(&b, "%s: %v\n\nCheck that the endpoint %s is the base URL of a coordinator and that it is running.", what, err, c.endpoint)
+		fmt.Fprintf(&b, "%s: %s\n\n%s", clean(what), clean(err), c.guess(err))
 	}
-	return diag.NewErrorDiagnostic(summary, redact(strings.TrimSpace(b.String()), c.secrets))
+	return diag.NewErrorDiagnostic(summary, strings.TrimSpace(b.String()))
+}
+
+// guess says what is likely wrong when no coordinator has answered.
+func (c *connection) guess(err error) string {
+	var failure *client.Error
+	at := redact(c.endpoint, c.secrets)
+	switch _, unverified := errors.AsType[*tls.CertificateVerificationError](err); {
+	case unverified:
+		return "The certificate of " + at + " could not be verified. If it was issued by an authority of your own, give that one's certificate as ca_certificate or ca_certificate_file."
+	case errors.As(err, &failure) && failure.StatusCode == http.StatusUnauthorized, failure != nil && failure.StatusCode == http.StatusForbidden:
+		return "The answer is not the coordinator's: something before it, such as a proxy, refused the request. Check what it wants to see: credentials, a client certificate."
+	case errors.Is(err, client.ErrUnexpectedAnswer):
+		return "What answered at " + at + " is not a coordinator, or something before it, such as a proxy, has replaced or cut short its answer. Check the endpoint."
+	}
+	return "Check that the endpoint " + at + " is the base URL of a coordinator and that it is running."
 }
 
 // exists refuses to take over an object that some other hand made with other settings.

@@ -26,7 +26,7 @@ func run(m *testing.M) int {
 	scratch = dir
 	rc := filepath.Join(dir, "terraformrc")
 	env := map[string]string{"TF_CLI_CONFIG_FILE": rc, "CHECKPOINT_DISABLE": "1"}
-	for _, name := range []string{envEndpoint, envUsername, envPassword, envToken, "TF_LOG", "TF_LOG_PROVIDER", "TF_WORKSPACE"} {
+	for _, name := range append([]string{"TF_LOG", "TF_LOG_PROVIDER", "TF_WORKSPACE"}, environment...) {
 		env[name] = ""
 	}
 	if os.Getenv("TF_ACC_TERRAFORM_PATH") == "" {

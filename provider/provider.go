@@ -1,26 +1,36 @@
 // Package provider is the Terraform provider "redisstream": streams with a shard count, and
-// the consumer groups on them, as resources.
+// the consumer groups on them, as resources; what the coordinator knows, as data sources; what
+// is only done, as actions.
 //
 // The coordinator owns every workflow. A resharding goes on when Terraform is interrupted,
 // times out or dies; the provider only declares the wanted state (an idempotent PUT), waits
 // for the resharding that follows from it, and attaches to one that is already running. What
 // stands in the state is what the coordinator has confirmed, never what was wished.
 //
-// provider.go lists what there is; each resource has a file named after it, with its schema
-// and the calls in the order of Terraform's protocol; convergence.go holds the waiting that
-// they share, and diagnostics.go turns refusals and failures into advice.
+// provider.go lists what there is; each resource, data source, function and action has a file
+// named after it, with its schema and the calls in the order of Terraform's protocol.
+// settings.go turns configuration and environment into a connection; convergence.go holds the
+// waiting that resources share, and diagnostics.go turns refusals and failures into advice.
 package provider
 
 import (
 	"context"
-	"encoding/base64"
+	"errors"
 	"fmt"
-	"net/url"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
+	"github.com/hashicorp/terraform-plugin-framework/function"
+	"github.com/hashicorp/terraform-plugin-framework/list"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -28,42 +38,71 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
-
-	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 )
 
 // Address is the registry address under which the provider is published.
 const Address = "registry.terraform.io/redisstream/redisstream"
 
-// Environment variables that stand in for arguments that the configuration leaves out.
-const (
-	envEndpoint = "REDISSTREAM_ENDPOINT"
-	envUsername = "REDISSTREAM_USERNAME"
-	envPassword = "REDISSTREAM_PASSWORD"
-	envToken    = "REDISSTREAM_TOKEN"
+var (
+	_ provider.ProviderWithValidateConfig     = (*redisstreamProvider)(nil)
+	_ provider.ProviderWithFunctions          = (*redisstreamProvider)(nil)
+	_ provider.ProviderWithEphemeralResources = (*redisstreamProvider)(nil)
+	_ provider.ProviderWithActions            = (*redisstreamProvider)(nil)
+	_ provider.ProviderWithListResources      = (*redisstreamProvider)(nil)
 )
-
-var _ provider.Provider = (*redisstreamProvider)(nil)
 
 // New returns the constructor of the provider for a server; version goes into the user agent.
 func New(version string) func() provider.Provider {
-	return func() provider.Provider { return &redisstreamProvider{version: version, retries: retries} }
+	return func() provider.Provider {
+		return &redisstreamProvider{version: version, retries: retries, budget: defaultRetryBudget}
+	}
 }
 
-// retries of one call. Terraform runs ten resources at once: being limited is normal, no error.
-// With the client's back-off this bears about ten seconds.
+// retries of one call that did not reach a coordinator. With the client's back-off this bears
+// about ten seconds; being refused for overload is borne for the retry budget instead.
 const retries = 8
 
 type redisstreamProvider struct {
 	version string
 	retries int
+	budget  time.Duration // retry_budget where it is not set; 0: overload counts as retries too
 }
 
 type providerModel struct {
-	Endpoint types.String `tfsdk:"endpoint"`
-	Username types.String `tfsdk:"username"`
-	Password types.String `tfsdk:"password"`
-	Token    types.String `tfsdk:"token"`
+	Endpoint              types.String  `tfsdk:"endpoint"`
+	Endpoints             types.List    `tfsdk:"endpoints"`
+	Username              types.String  `tfsdk:"username"`
+	Password              types.String  `tfsdk:"password"`
+	Token                 types.String  `tfsdk:"token"`
+	TokenFile             types.String  `tfsdk:"token_file"`
+	CACertificate         types.String  `tfsdk:"ca_certificate"`
+	CACertificateFile     types.String  `tfsdk:"ca_certificate_file"`
+	ClientCertificate     types.String  `tfsdk:"client_certificate"`
+	ClientCertificateFile types.String  `tfsdk:"client_certificate_file"`
+	ClientKey             types.String  `tfsdk:"client_key"`
+	ClientKeyFile         types.String  `tfsdk:"client_key_file"`
+	InsecureSkipVerify    types.Bool    `tfsdk:"insecure_skip_verify"`
+	RequestIDPrefix       types.String  `tfsdk:"request_id_prefix"`
+	RequestedBy           types.String  `tfsdk:"requested_by"`
+	RetryBudget           durationValue `tfsdk:"retry_budget"`
+}
+
+// known says whether every argument has a value now, or is left out.
+func (m *providerModel) known() bool {
+	for _, v := range []attr.Value{
+		m.Endpoint, m.Endpoints, m.Username, m.Password, m.Token, m.TokenFile, m.CACertificate, m.CACertificateFile, m.ClientCertificate,
+		m.ClientCertificateFile, m.ClientKey, m.ClientKeyFile, m.InsecureSkipVerify, m.RequestIDPrefix, m.RequestedBy, m.RetryBudget,
+	} {
+		if v.IsUnknown() {
+			return false
+		}
+	}
+	for _, e := range m.Endpoints.Elements() {
+		if e.IsUnknown() {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *redisstreamProvider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
@@ -80,12 +119,18 @@ func (p *redisstreamProvider) Schema(_ context.Context, _ provider.SchemaRequest
 			"endpoint": schema.StringAttribute{
 				Optional: true,
 				MarkdownDescription: "Base URL of the coordinator or of the load balancer before it, such as `https://coordinator.example.com`. " +
-					"Credentials do not belong in it. Default: the environment variable `" + envEndpoint + "`. Required, in one of the two places.",
+					"Credentials do not belong in it. Default: the environment variable `" + envEndpoint + "`. Either this or `endpoints` is required.",
 				Validators: []validator.String{endpointValidator{}},
+			},
+			"endpoints": schema.ListAttribute{
+				ElementType: types.StringType, Optional: true,
+				MarkdownDescription: "Base URLs of several coordinators, where there is no load balancer: the next one is asked when one cannot be reached or fails. " +
+					"Not to be combined with `endpoint`. Default: the environment variable `" + envEndpoints + "`, separated by commas.",
+				Validators: []validator.List{listvalidator.SizeAtLeast(1), listvalidator.ValueStringsAre(endpointValidator{})},
 			},
 			"username": schema.StringAttribute{
 				Optional: true,
-				MarkdownDescription: "User name for HTTP Basic authentication, together with `password`; not to be combined with `token`. " +
+				MarkdownDescription: "User name for HTTP Basic authentication, together with `password`; not to be combined with `token` or `token_file`. " +
 					"Default: the environment variable `" + envUsername + "`.",
 			},
 			"password": schema.StringAttribute{
@@ -98,11 +143,104 @@ func (p *redisstreamProvider) Schema(_ context.Context, _ provider.SchemaRequest
 				Optional:  true,
 				Sensitive: true,
 				MarkdownDescription: "Bearer token, in place of `username` and `password`. White space around it is dropped. " +
-					"Default: the environment variable `" + envToken + "`, unless `username` and `password` are set in the configuration. " +
+					"Default: the environment variable `" + envToken + "`, unless other credentials are set in the configuration. " +
 					"It is never logged and never stored in the state.",
+			},
+			"token_file": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Name of a file with a bearer token. It is read again for every request, so that a token that is renewed in the file holds through a long apply. " +
+					"Default: the environment variable `" + envTokenFile + "`, unless other credentials are set in the configuration.",
+			},
+			"ca_certificate": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Certificates of the authorities, in PEM, by which the coordinator's certificate is verified, instead of the system's. " +
+					"Default: the environment variable `" + envCA + "`.",
+				Validators: []validator.String{pemValidator{"ca_certificate"}},
+			},
+			"ca_certificate_file": schema.StringAttribute{
+				Optional:            true,
+				MarkdownDescription: "Name of a file with what `ca_certificate` takes. Default: the environment variable `" + envCAFile + "`.",
+			},
+			"client_certificate": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Certificate, in PEM, with its chain if there is one, by which a proxy before the coordinator knows this client; needs a client key. " +
+					"It can be combined with any kind of credentials. Default: the environment variable `" + envClientCert + "`.",
+				Validators: []validator.String{pemValidator{"client_certificate"}},
+			},
+			"client_certificate_file": schema.StringAttribute{
+				Optional:            true,
+				MarkdownDescription: "Name of a file with what `client_certificate` takes. Default: the environment variable `" + envClientCertFile + "`.",
+			},
+			"client_key": schema.StringAttribute{
+				Optional:  true,
+				Sensitive: true,
+				MarkdownDescription: "Private key of the client certificate, in PEM, not encrypted. Default: the environment variable `" + envClientKey + "`. " +
+					"It is never logged and never stored in the state.",
+				Validators: []validator.String{pemValidator{"client_key"}},
+			},
+			"client_key_file": schema.StringAttribute{
+				Optional:            true,
+				MarkdownDescription: "Name of a file with what `client_key` takes. Default: the environment variable `" + envClientKeyFile + "`.",
+			},
+			"insecure_skip_verify": schema.BoolAttribute{
+				Optional: true,
+				MarkdownDescription: "Whether the coordinator's certificate is not verified, so that anybody on the way can read the credentials. Default `false`, or the " +
+					"environment variable `" + envInsecure + "`. Give `ca_certificate` instead, wherever that can be done.",
+			},
+			"request_id_prefix": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Text before the id of every request that changes something, such as the number of a pipeline run: the coordinator's audit log has it as `client_request_id`. " +
+					"At most 64 of the characters A-Z, a-z, 0-9 and `. _ : -`. Default: none, or the environment variable `" + envRequestID + "`.",
+				Validators: []validator.String{requestIDValidator{}},
+			},
+			"requested_by": schema.StringAttribute{
+				Optional: true,
+				MarkdownDescription: "Who asks, for the coordinator's audit log. Default: `terraform:<workspace>`, or the environment variable `" + envRequestedBy + "`. " +
+					"At most 1024 bytes. It is a name that the caller gives itself; who was authenticated is recorded beside it.",
+				Validators: []validator.String{reasonValidator{}},
+			},
+			"retry_budget": schema.StringAttribute{
+				CustomType: durationType{}, Optional: true,
+				MarkdownDescription: "For how long a request is repeated that the coordinator refuses for overload (HTTP 429 and 503), as a duration; 1s to 1h, default `\"" + formatDuration(defaultRetryBudget) +
+					"\"`, or the environment variable `" + envRetryBudget + "`. Repeats are spaced by exponential back-off with full jitter and by `Retry-After`, up to half of this budget; " +
+					"all resources of one provider configuration slow down together. A change is only ever repeated with the same idempotency key.",
+				Validators: []validator.String{durationBetween{leastRetryBudget, mostRetryBudget}},
 			},
 		},
 	}
+}
+
+// ValidateConfig refuses what contradicts itself, without looking at the environment.
+func (p *redisstreamProvider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest, resp *provider.ValidateConfigResponse) {
+	var cfg providerModel
+	resp.Diagnostics.Append(req.Config.Get(ctx, &cfg)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	refuse := func(p *problem) { resp.Diagnostics.Append(p.diagnostic()) }
+	if !cfg.Endpoint.IsNull() && !cfg.Endpoints.IsNull() {
+		refuse(&problem{"endpoints", "conflicts with endpoint; list all addresses in endpoints"})
+	}
+	if p := credentialConflict(cfg); p != nil {
+		refuse(p)
+	}
+	for _, pair := range []struct {
+		name       string
+		text, file types.String
+	}{
+		{"ca_certificate", cfg.CACertificate, cfg.CACertificateFile},
+		{"client_certificate", cfg.ClientCertificate, cfg.ClientCertificateFile},
+		{"client_key", cfg.ClientKey, cfg.ClientKeyFile},
+	} {
+		if !pair.text.IsNull() && !pair.file.IsNull() {
+			refuse(&problem{pair.name, "conflicts with " + pair.name + "_file; set one of the two"})
+		}
+	}
+}
+
+// diagnostic points at the argument.
+func (p *problem) diagnostic() diag.Diagnostic {
+	return diag.NewAttributeErrorDiagnostic(path.Root(p.argument), "Invalid provider configuration: "+p.argument, p.Error())
 }
 
 func (p *redisstreamProvider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
@@ -112,156 +250,73 @@ func (p *redisstreamProvider) Configure(ctx context.Context, req provider.Config
 		return
 	}
 
-	// A value that another resource of the same plan will produce is unknown until apply.
-	// Nothing can be asked of the coordinator yet, and resources plan from their state alone.
-	for _, v := range []attr.Value{cfg.Endpoint, cfg.Username, cfg.Password, cfg.Token} {
-		if v.IsUnknown() {
-			tflog.Info(ctx, "a provider argument is known only after apply: nothing is sent during this plan")
-			resp.ResourceData = &connection{}
-			resp.DataSourceData = resp.ResourceData
-			return
-		}
+	share := func(conn *connection) {
+		resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = conn, conn, conn
+		resp.ActionData, resp.ListResourceData = conn, conn
 	}
 
-	settings, field, problem := resolve(cfg, os.Getenv)
-	if problem != "" {
-		resp.Diagnostics.AddAttributeError(path.Root(field), "Invalid provider configuration: "+field, field+": "+problem)
+	// A value that another resource of the same plan will produce is unknown until apply.
+	// Nothing can be asked of the coordinator yet, and resources plan from their state alone.
+	if !cfg.known() {
+		tflog.Info(ctx, "a provider argument is known only after apply: nothing is sent during this plan")
+		if req.ClientCapabilities.DeferralAllowed {
+			resp.Deferred = &provider.Deferred{Reason: provider.DeferredReasonProviderConfigUnknown}
+		}
+		share(&connection{})
 		return
 	}
-	conn, err := connect(settings, p.retries, "terraform-provider-redisstream/"+p.version+" terraform/"+req.TerraformVersion)
+
+	s, refused := resolve(cfg, surroundings{os.Getenv, os.ReadFile})
+	if refused != nil {
+		resp.Diagnostics.Append(refused.diagnostic())
+		return
+	}
+	if s.retryBudget == 0 {
+		s.retryBudget = p.budget
+	}
+	agent := fmt.Sprintf("terraform-provider-redisstream/%s terraform/%s go/%s", p.version, req.TerraformVersion, strings.TrimPrefix(runtime.Version(), "go"))
+	conn, err := connect(s, p.retries, agent)
 	if err != nil {
-		resp.Diagnostics.AddAttributeError(path.Root("endpoint"), "Invalid provider configuration",
-			redact(err.Error(), settings.secrets()))
+		if refused := (*problem)(nil); errors.As(err, &refused) {
+			resp.Diagnostics.Append(refused.diagnostic())
+			return
+		}
+		resp.Diagnostics.AddError("Invalid provider configuration", redact(err.Error(), s.secrets()))
 		return
 	}
-	resp.ResourceData = conn
-	resp.DataSourceData = conn
+	if s.insecureSkipVerify {
+		resp.Diagnostics.AddAttributeWarning(path.Root("insecure_skip_verify"), "The coordinator's certificate is not verified",
+			"insecure_skip_verify is on: anybody on the way to the coordinator can read the credentials and change what is sent. Give ca_certificate instead.")
+	}
+	if slices.ContainsFunc(s.endpoints, plainText) && (s.password != "" || s.token != "" || s.tokenFile != "") {
+		tflog.Warn(ctx, "credentials are sent unencrypted: an endpoint begins with http://")
+	}
+	share(conn)
 }
 
 func (p *redisstreamProvider) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{newShardCountResource, newStreamGroupResource}
 }
 
-func (p *redisstreamProvider) DataSources(context.Context) []func() datasource.DataSource { return nil }
-
-// settings are the provider's arguments after the environment has filled the gaps.
-type settings struct{ endpoint, username, password, token string }
-
-// secrets lists the values that must not appear anywhere.
-func (s settings) secrets() []string {
-	var all []string
-	for _, v := range []string{s.password, s.token} {
-		if v != "" {
-			all = append(all, v)
-		}
-	}
-	if s.password != "" { // as HTTP Basic authentication writes it
-		all = append(all, base64.StdEncoding.EncodeToString([]byte(s.username+":"+s.password)))
-	}
-	return all
-}
-
-// resolve merges configuration and environment. On a problem it names the argument and the
-// rule, never the value of a secret.
-func resolve(cfg providerModel, getenv func(string) string) (s settings, field, problem string) {
-	pick := func(v types.String, env string) string {
-		if v.IsNull() {
-			return getenv(env)
-		}
-		return v.ValueString()
-	}
-	s = settings{
-		endpoint: strings.TrimSpace(pick(cfg.Endpoint, envEndpoint)),
-		username: pick(cfg.Username, envUsername),
-		password: pick(cfg.Password, envPassword),
-		token:    strings.TrimSpace(pick(cfg.Token, envToken)),
-	}
-
-	// What the configuration says outright beats the other kind in the environment.
-	basic, bearer := !cfg.Username.IsNull() || !cfg.Password.IsNull(), !cfg.Token.IsNull()
-	switch {
-	case basic && bearer:
-		return s, "token", "conflicts with username and password; set one kind of credentials"
-	case basic:
-		s.token = ""
-	case bearer:
-		s.username, s.password = "", ""
-	}
-
-	switch {
-	case s.endpoint == "":
-		return s, "endpoint", "is missing; set it in the provider block or as environment variable " + envEndpoint
-	case endpointProblem(s.endpoint) != "":
-		return s, "endpoint", endpointProblem(s.endpoint)
-	case s.token != "" && (s.username != "" || s.password != ""):
-		return s, "token", "conflicts with username and password, counting the environment variables " +
-			envUsername + ", " + envPassword + " and " + envToken + "; set one kind of credentials"
-	case bearer && s.token == "":
-		return s, "token", "is blank"
-	case s.username == "" && s.password != "":
-		return s, "username", "is missing, though a password is set"
-	case s.username != "" && s.password == "":
-		return s, "password", "is missing, though a user name is set; set it or environment variable " + envPassword
-	case strings.Contains(s.username, ":"):
-		return s, "username", "must not contain a colon: HTTP Basic authentication cannot carry it"
-	case strings.ContainsFunc(s.token, notInHeader):
-		return s, "token", "must not contain white space or control characters"
-	}
-	return s, "", ""
-}
-
-func notInHeader(r rune) bool { return r <= ' ' || r == 0x7f }
-
-// endpointProblem says what is wrong with a base URL, "" for nothing. The URL is not repeated:
-// somebody may have put credentials into it.
-func endpointProblem(endpoint string) string {
-	u, err := url.Parse(strings.TrimSpace(endpoint))
-	switch {
-	case err != nil:
-		return "is not a URL"
-	case u.User != nil:
-		return "must not contain credentials; use username and password, or token"
-	case u.Scheme != "http" && u.Scheme != "https":
-		return `must begin with "http://" or "https://"`
-	case u.Hostname() == "":
-		return "has no host"
-	case u.RawQuery != "" || u.Fragment != "":
-		return "must not have a query or a fragment"
-	}
-	return ""
-}
-
-// endpointValidator refuses at plan time what resolve would refuse.
-type endpointValidator struct{}
-
-func (endpointValidator) Description(context.Context) string {
-	return "an http or https URL without credentials, query and fragment"
-}
-
-func (v endpointValidator) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
-
-func (endpointValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
-	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
-		return
-	}
-	if problem := endpointProblem(req.ConfigValue.ValueString()); problem != "" {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid endpoint", "endpoint: "+problem)
+func (p *redisstreamProvider) DataSources(context.Context) []func() datasource.DataSource {
+	return []func() datasource.DataSource{
+		newStreamDataSource, newStreamGroupDataSource, newStreamGroupsDataSource, newRoutingDataSource,
+		newReshardingDataSource, newReshardingsDataSource, newAuditEventsDataSource, newCoordinatorDataSource,
 	}
 }
 
-// connect makes the client that all resources of one provider instance share. Nothing is sent.
-func connect(s settings, retries int, userAgent string) (*connection, error) {
-	c, err := client.New(client.Config{
-		Endpoints: []string{s.endpoint},
-		Username:  s.username, Password: s.password, Token: s.token,
-		Retries:   retries,
-		UserAgent: userAgent,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("client for the coordinator: %w", err)
-	}
-	return &connection{
-		client: c, endpoint: s.endpoint, secrets: s.secrets(),
-		requestedBy: "terraform:" + workspace(os.Getenv, os.ReadFile),
-	}, nil
+func (p *redisstreamProvider) Functions(context.Context) []func() function.Function {
+	return []func() function.Function{newShardIndexFunction, newShardKeysFunction, newHashSlotFunction, newMovedFractionFunction}
+}
+
+func (p *redisstreamProvider) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+	return []func() ephemeral.EphemeralResource{newTokenEphemeral}
+}
+
+func (p *redisstreamProvider) Actions(context.Context) []func() action.Action {
+	return []func() action.Action{newPauseAction, newResumeAction, newRollbackAction}
+}
+
+func (p *redisstreamProvider) ListResources(context.Context) []func() list.ListResource {
+	return []func() list.ListResource{newShardCountList, newStreamGroupList}
 }

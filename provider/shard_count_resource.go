@@ -298,6 +298,7 @@ func protected(state shardCountModel, diags *diag.Diagnostics) bool {
 }
 
 func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.Plan, resp.Identity, shardCountIdentity)...)
 	var plan shardCountModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	wait, diags := plan.Timeouts.Create(ctx, createTimeout)
@@ -376,6 +377,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 }
 
 func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.State, resp.Identity, shardCountIdentity)...)
 	var m shardCountModel
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
 	if resp.Diagnostics.HasError() || !r.conn.ready() {
@@ -408,6 +410,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 }
 
 func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.Plan, resp.Identity, shardCountIdentity)...)
 	var plan, state shardCountModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
@@ -563,6 +566,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 
 // ImportState takes a stream prefix. What only Terraform knows gets its safe value.
 func (r *shardCountResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	req.ID = importID(ctx, req, &resp.Diagnostics, shardCountIdentity)
 	if e := protocol.CheckName("stream_prefix", req.ID); e != nil {
 		resp.Diagnostics.AddError("Invalid import id", e.Message+"; the id of a redisstream_shard_count is its stream prefix")
 		return

@@ -216,7 +216,7 @@ func TestShardCountValidation(t *testing.T) {
 }
 
 // Only the coordinator's own word that there is no such stream removes it from the state.
-func TestShardCountReadBelievesOnlyTheCode(t *testing.T) {
+func TestT4ReadBelievesOnlyTheCode(t *testing.T) {
 	c, f := setup(t)
 	i := c.must(c.none(shardCount), orders(2))
 	answer := func(status int, contentType, body string) func(http.ResponseWriter, *http.Request, []byte) bool {
@@ -464,7 +464,7 @@ func TestShardCountCreateInterrupted(t *testing.T) {
 }
 
 // The first PUT is carried out, but its answer is lost with the connection.
-func TestShardCountCreateAnswerLost(t *testing.T) {
+func TestT2AnswerLost(t *testing.T) {
 	c, f := setup(t)
 	lost := false
 	f.set(func() {
@@ -503,7 +503,7 @@ func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
 // A replica that lags answers "no such stream" and "no such resharding" at first.
-func TestShardCountCreateReadYourWrite(t *testing.T) {
+func TestT2ReadYourWrite(t *testing.T) {
 	c, f := setup(t)
 	misses := map[string]int{}
 	f.set(func() {

@@ -211,6 +211,7 @@ func protectedGroup(state streamGroupModel, diags *diag.Diagnostics) bool {
 }
 
 func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.Plan, resp.Identity, streamGroupIdentity)...)
 	var plan streamGroupModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	if resp.Diagnostics.HasError() {
@@ -247,6 +248,7 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 }
 
 func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.State, resp.Identity, streamGroupIdentity)...)
 	var m streamGroupModel
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
 	if resp.Diagnostics.HasError() || !r.conn.ready() {
@@ -270,6 +272,7 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 }
 
 func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
+	resp.Diagnostics.Append(identify(ctx, req.Plan, resp.Identity, streamGroupIdentity)...)
 	var plan, state streamGroupModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
@@ -322,6 +325,7 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 
 // ImportState takes <stream prefix>/<consumer group>; neither may contain a slash.
 func (r *streamGroupResource) ImportState(ctx context.Context, req resource.ImportStateRequest, resp *resource.ImportStateResponse) {
+	req.ID = importID(ctx, req, &resp.Diagnostics, streamGroupIdentity)
 	const form = "; the id of a redisstream_stream_group is <stream_prefix>/<consumer_group>"
 	parts := strings.Split(req.ID, "/")
 	if len(parts) != 2 {

@@ -33,7 +33,7 @@ type attrs map[string]any
 
 func newCore(t *testing.T, config attrs) *core {
 	t.Helper()
-	for _, env := range []string{envEndpoint, envUsername, envPassword, envToken} {
+	for _, env := range environment {
 		t.Setenv(env, "")
 	}
 	c := &core{t: t, server: providerserver.NewProtocol6(&redisstreamProvider{version: "test", retries: 2})()}
@@ -52,6 +52,16 @@ func (c *core) configure(config attrs) []*tfprotov6.Diagnostic {
 	resp, err := c.server.ConfigureProvider(c.t.Context(), &tfprotov6.ConfigureProviderRequest{
 		TerraformVersion: "1.11.4", Config: c.pack(typ, object(typ, config)),
 	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.Diagnostics
+}
+
+func (c *core) validateProvider(config attrs) []*tfprotov6.Diagnostic {
+	c.t.Helper()
+	typ := c.schema.Provider.ValueType()
+	resp, err := c.server.ValidateProviderConfig(c.t.Context(), &tfprotov6.ValidateProviderConfigRequest{Config: c.pack(typ, object(typ, config))})
 	if err != nil {
 		c.t.Fatal(err)
 	}

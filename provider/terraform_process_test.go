@@ -179,7 +179,7 @@ resource "redisstream_stream_group" "billing" {
 
 // Ctrl-C during an apply; the next one attaches to the same resharding; then there is nothing
 // left to do.
-func TestAccCtrlC(t *testing.T) {
+func TestAccT1Interrupted(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
@@ -246,7 +246,7 @@ func unwrap(s string) string {
 
 // A drain that takes longer than the update may wait: the error shows what blocks, the state
 // keeps the old count, and the next apply finishes the same resharding.
-func TestAccTimeout(t *testing.T) {
+func TestAccT9Timeout(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
@@ -272,7 +272,7 @@ func TestAccTimeout(t *testing.T) {
 }
 
 // What an import block generates is a configuration that plans nothing.
-func TestAccGeneratedConfig(t *testing.T) {
+func TestAccT5GeneratedConfig(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
@@ -311,7 +311,7 @@ import {
 }
 
 // Credentials do not show up anywhere: logs at TRACE, plan, state.
-func TestAccSecrets(t *testing.T) {
+func TestAccT8Secrets(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	login, err := c.client.Login(t.Context(), "admin", password)

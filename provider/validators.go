@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
@@ -95,4 +96,96 @@ func (c choice) ValidateString(_ context.Context, req validator.StringRequest, r
 	}
 	resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
 		"%s: %q is unknown; it must be one of %s", req.Path, value, strings.Join(c, ", ")))
+}
+
+// endpointValidator refuses at plan time what resolve would refuse.
+type endpointValidator struct{}
+
+func (endpointValidator) Description(context.Context) string {
+	return "an http or https URL without credentials, query and fragment"
+}
+
+func (v endpointValidator) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (endpointValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if text := endpointProblem(req.ConfigValue.ValueString()); text != "" {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid endpoint", req.Path.String()+": "+text)
+	}
+}
+
+// pemValidator refuses what is no PEM text of the kind that the argument takes.
+type pemValidator struct{ argument string }
+
+func (v pemValidator) Description(context.Context) string {
+	if v.argument == "client_key" {
+		return "a private key in PEM"
+	}
+	return "certificates in PEM"
+}
+
+func (v pemValidator) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (v pemValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if text := pemProblem(v.argument, req.ConfigValue.ValueString()); text != "" {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+v.argument, v.argument+": "+text)
+	}
+}
+
+// requestIDValidator bounds the prefix of request ids to what the coordinator records.
+type requestIDValidator struct{}
+
+func (requestIDValidator) Description(context.Context) string {
+	return fmt.Sprintf("at most %d of the characters A-Z, a-z, 0-9 and . _ : -", maxRequestIDPrefix)
+}
+
+func (v requestIDValidator) MarkdownDescription(ctx context.Context) string {
+	return v.Description(ctx)
+}
+
+func (requestIDValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if text := requestIDProblem(req.ConfigValue.ValueString()); text != "" {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), req.Path.String()+": "+text)
+	}
+}
+
+// filterValidator bounds a filter of the audit log.
+type filterValidator struct{}
+
+func (filterValidator) Description(context.Context) string {
+	return fmt.Sprintf("1 to %d bytes", protocol.MaxNameBytes)
+}
+
+func (v filterValidator) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (filterValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if n := len(req.ConfigValue.ValueString()); n == 0 || n > protocol.MaxNameBytes {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
+			"%s: is %d bytes long; it must be 1 to %d. Leave it out to select everything", req.Path, n, protocol.MaxNameBytes))
+	}
+}
+
+// instantValidator wants an RFC 3339 timestamp.
+type instantValidator struct{}
+
+func (instantValidator) Description(context.Context) string { return "an RFC 3339 timestamp" }
+
+func (v instantValidator) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
+
+func (instantValidator) ValidateString(_ context.Context, req validator.StringRequest, resp *validator.StringResponse) {
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() {
+		return
+	}
+	if _, err := time.Parse(time.RFC3339Nano, req.ConfigValue.ValueString()); err != nil {
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
+			"%s: %q is no RFC 3339 timestamp, such as 2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00", req.Path, req.ConfigValue.ValueString()))
+	}
 }

@@ -1,0 +1,227 @@
+//go:build unix
+
+package provider
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// changesOf counts the changes of a stream's shard count in the audit log.
+func (c *coordinator) changesOf(t *testing.T, prefix string) int {
+	t.Helper()
+	events, err := c.client.AuditEvents(t.Context(), client.AuditQuery{StreamPrefix: prefix, Action: "PUT_STREAM"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(events.Events)
+}
+
+// T1, the hard way: Terraform and the provider are SIGKILLed while a resharding runs. The state
+// knows nothing of it; the next apply attaches without another request, and nothing is imported.
+func TestAccT1Killed(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	w := newWorkdir(t, c.config(heldConfig, prefix))
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	ack := c.hold(t, prefix, "billing")
+
+	cmd, _ := w.start(nil, "apply", "-auto-approve", "-lock=false", "-var=shards=4")
+	var id string
+	eventually(t, "the resharding runs", func() bool {
+		s, err := c.client.Stream(t.Context(), prefix)
+		id = s.Status.ActiveReshardingID
+		return err == nil && id != ""
+	})
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	before := c.changesOf(t, prefix)
+	if got := fmt.Sprint(w.stateOf("redisstream_shard_count.orders")["shard_count"]); got != "2" {
+		t.Errorf("shard_count in the state is %s", got)
+	}
+
+	cmd, out := w.start([]string{"TF_LOG_PROVIDER=INFO"}, "apply", "-auto-approve", "-var=shards=4")
+	eventually(t, "the second apply attaches", func() bool { return strings.Contains(out.String(), "attaching to a resharding") })
+	ack()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if text := unwrap(out.String()); !strings.Contains(text, "is already on its way to 4 shards") {
+		t.Errorf("the plan does not say that it attaches:\n%s", out)
+	}
+	if after := c.changesOf(t, prefix); after != before {
+		t.Errorf("%d more requests for a change", after-before)
+	}
+	if r, err := c.client.Resharding(t.Context(), prefix, id, "", 0); err != nil || r.Phase != protocol.PhaseCompleted {
+		t.Errorf("the resharding ended as %s, %v", r.Phase, err)
+	}
+	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=4")
+}
+
+// T3: versions and epochs move between plan and apply, and nothing is inconsistent.
+func TestAccT3VolatileValues(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	w := newWorkdir(t, c.config(heldConfig, prefix))
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	w.terraform(0, nil, "plan", "-out=plan.bin", "-var=shards=3")
+	beat := protocol.HeartbeatRequest{ProtocolVersion: 1, RequestID: "r", MemberID: "m", RuntimeConsumerCapacity: protocol.Capacity{RuntimeMaxConcurrency: 1, AvailableConcurrency: 1}, OwnedShards: []protocol.Shard{}, RevokingShards: []protocol.RevokingShard{}, ShardProgress: []protocol.ShardProgress{}}
+	if resp, _, err := c.client.Heartbeat(t.Context(), prefix, "billing", beat); err != nil || resp.Status != protocol.StatusOK {
+		t.Fatalf("a member joins: %+v, %v", resp, err)
+	}
+	beat.MemberEpoch, beat.RequestID = -1, "q" // and leaves
+	if _, _, err := c.client.Heartbeat(t.Context(), prefix, "billing", beat); err != nil {
+		t.Fatal(err)
+	}
+	w.terraform(0, nil, "apply", "plan.bin")
+	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=3")
+	w.terraform(0, nil, "apply", "-auto-approve", "-refresh=false", "-var=shards=4")
+	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=4")
+}
+
+// T6: a changed number is a change in place, and what holds data is not destroyed by accident.
+func TestAccT6DataIsKept(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	w := newWorkdir(t, c.config(heldConfig, prefix))
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=4")
+	c.hold(t, prefix, "billing")
+	out := unwrap(w.terraform(1, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4"))
+	for _, want := range []string{prefix + ":0", "billing", "1 pending"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("destroy of a group that has read and not acknowledged does not say %q:\n%s", want, out)
+		}
+	}
+	if pending, err := c.redis.XPending(t.Context(), protocol.ShardKey(prefix, 0), "billing").Result(); err != nil || pending.Count != 1 {
+		t.Errorf("pending afterwards: %+v, %v", pending, err)
+	}
+	forced := strings.Replace(c.config(heldConfig, prefix), "consumer_group      = \"billing\"", "consumer_group      = \"billing\"\n  force_destroy = true", 1)
+	w.write("main.tf", "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+forced)
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=4")
+	w.terraform(0, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4")
+	if groups, err := c.redis.XInfoGroups(t.Context(), protocol.ShardKey(prefix, 0)).Result(); err != nil || len(groups) != 0 {
+		t.Errorf("groups afterwards: %+v, %v", groups, err)
+	}
+	if n, err := c.redis.XLen(t.Context(), protocol.ShardKey(prefix, 0)).Result(); err != nil || n != 1 {
+		t.Errorf("entries afterwards: %d, %v", n, err)
+	}
+}
+
+// Two workspaces plan a change of one stream and apply at once: one wins; the other is told, and
+// nothing of it is done.
+func TestAccTwoWorkspaces(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	config := c.config(`
+variable "shards" { type = number }
+resource "redisstream_shard_count" "orders" {
+  stream_prefix = %q
+  shard_count   = var.shards
+}
+`, prefix)
+	one, two := newWorkdir(t, config), newWorkdir(t, config)
+	one.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	two.terraform(0, nil, "import", "-var=shards=2", "redisstream_shard_count.orders", prefix)
+	wants := map[*workdir]int{one: 4, two: 6}
+	for w, n := range wants {
+		w.terraform(0, nil, "plan", "-out=plan.bin", fmt.Sprintf("-var=shards=%d", n))
+	}
+	won, lost := []int{}, ""
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for w, n := range wants {
+		cmd, out := w.start(nil, "apply", "plan.bin")
+		running.Go(func() {
+			err := cmd.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				won = append(won, n)
+			} else {
+				lost += out.String()
+			}
+		})
+	}
+	running.Wait()
+	if len(won) != 1 {
+		t.Fatalf("%d of two applies succeeded:\n%s", len(won), lost)
+	}
+	if text := unwrap(lost); !strings.Contains(text, "changed since the plan") && !strings.Contains(text, "changed meanwhile") && !strings.Contains(text, "Another resharding is running") {
+		t.Errorf("the loser says:\n%s", lost)
+	}
+	list, err := c.client.Reshardings(t.Context(), prefix)
+	if err != nil || len(list.Reshardings) != 2 || list.Reshardings[0].ToShardCount != won[0] {
+		t.Errorf("%d won, reshardings: %+v, %v", won[0], list.Reshardings, err)
+	}
+}
+
+// A plan of many resources with nothing to do asks once for each of them, and no more at a time
+// than Terraform has walkers.
+func TestAccPlanOfManyStreams(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	target, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked, at, most := map[string]int{}, 0, 0
+	forward := httputil.NewSingleHostReverseProxy(target)
+	counting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		asked[r.Method]++
+		at++
+		most = max(most, at)
+		mu.Unlock()
+		forward.ServeHTTP(w, r)
+		mu.Lock()
+		at--
+		mu.Unlock()
+	}))
+	t.Cleanup(counting.Close)
+	const streams = 60 // the benchmark has 200
+	w := newWorkdir(t, providerBlock(counting.URL, password)+fmt.Sprintf(`
+resource "redisstream_shard_count" "s" {
+  count         = %d
+  stream_prefix = "%s-${count.index}"
+  shard_count   = 1
+}
+resource "redisstream_stream_group" "g" {
+  count          = %d
+  stream_prefix  = redisstream_shard_count.s[floor(count.index / 3)].stream_prefix
+  consumer_group = "g${count.index %% 3}"
+}
+`, streams, prefix, 3*streams))
+	w.terraform(0, nil, "apply", "-auto-approve")
+	mu.Lock()
+	clear(asked)
+	most = 0
+	mu.Unlock()
+	started := time.Now()
+	w.terraform(0, nil, "plan", "-detailed-exitcode")
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("plan of %d streams and %d groups: %s, requests %v, at most %d at once", streams, 3*streams, time.Since(started).Round(time.Millisecond), asked, most)
+	if asked["GET"] > 4*streams+2 || len(asked) != 1 || most > 10 {
+		t.Errorf("requests %v, at most %d at once", asked, most)
+	}
+}
