@@ -54,7 +54,7 @@ func TestAuditNamesIgnoredGroups(t *testing.T) {
 		b.do("PUT", Base+"/streams/orders", body)
 		var got string
 		if n := len(b.engine.audits); n > 0 {
-			got, b.engine.audits = b.engine.audits[n-1].Summary, nil
+			got, b.engine.audits = b.engine.audits[n-1].event.Summary, nil
 		} else {
 			got = b.engine.last(t, "PutStream").mutation.Audit.Summary
 		}
