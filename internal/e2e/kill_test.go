@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,8 +19,13 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
+var builtCoordinator = flag.String("coordinator", "", "`path` of a coordinator that was built with -tags faults; default: it is built")
+
 // faultyBinary is the coordinator built with fault points, once for all tests.
 var faultyBinary = sync.OnceValues(func() (string, error) {
+	if *builtCoordinator != "" {
+		return *builtCoordinator, nil
+	}
 	dir, err := os.MkdirTemp(scratch, "")
 	if err != nil {
 		return "", err

@@ -26,6 +26,9 @@ var scratch string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if os.Getenv(workerEnv) != "" {
+		return workAs(os.Stdin)
+	}
 	dir, err := os.MkdirTemp("", "rsc-e2e-")
 	if err != nil {
 		panic(err)
