@@ -140,6 +140,8 @@ func (w *world) finish(ctx context.Context) error {
 
 // report prints what it all came to; the closing line counts changes.
 func (w *world) report(n int, seed uint64, outcomes []outcome, begin time.Time) bool {
+	w.endStalls()
+	w.stalls.Wait()
 	v := w.journal.Judge()
 	kills := map[string]int{}
 	bad := map[int]bool{}
@@ -169,8 +171,8 @@ func (w *world) report(n int, seed uint64, outcomes []outcome, begin time.Time) 
 		}
 	}
 	fmt.Println(strings.Join(faults, ", "))
-	fmt.Printf("attempted %d, landed %d, no answer %d (of them had landed: %d)\nhandled %d by %d groups, lost %d, again %d, out of order across a change without a promise %d, ownerships cut off %d\n",
-		v.Attempted, v.Landed, v.Unknown, v.Recovered, v.Handled, len(groupNames), v.Lost, v.Duplicates, v.Inversions, v.Cuts)
+	fmt.Printf("attempted %d, landed %d, no answer %d (of them had landed: %d)\nhandled %d by %d groups, lost %d, again %d, out of order across a change without a promise %d, ownerships cut off %d\nthe machine was too busy to go on for 150 ms %d times\n",
+		v.Attempted, v.Landed, v.Unknown, v.Recovered, v.Handled, len(groupNames), v.Lost, v.Duplicates, v.Inversions, v.Cuts, w.stalled)
 	const most = 40
 	for i, p := range v.Problems {
 		at := changeAt(outcomes, p.At)

@@ -24,7 +24,7 @@ const (
 // howMany of each there are.
 var howMany = map[victim]int{coordinators: 3, producers: 2, consumers: 4}
 
-// moment is when something happens: so long after the change was asked for or, when phase is given,
+// moment is when something happens: so long after the change was asked for (a rollback: accepted) or, when phase is given,
 // after that phase was first seen; at the end of the change when it never is.
 type moment struct {
 	phase protocol.Phase
@@ -118,10 +118,10 @@ func planOf(seed uint64, n int) plan {
 		}
 		return &moment{phase: phases[r.IntN(len(phases))], after: between(0, 20*time.Millisecond)}
 	}
-	// early is before most decisions: later a rollback is refused.
-	early := func() *moment {
-		phases := []protocol.Phase{protocol.PhaseProvisioning, protocol.PhaseProvisioning, protocol.PhaseSealing, protocol.PhaseDraining}
-		return &moment{phase: phases[r.IntN(len(phases))], after: between(0, 8*time.Millisecond)}
+	// stuck keeps a group from draining for a while from the beginning on: most changes are decided
+	// within some ten ms otherwise.
+	stuck := func(p *plan, lasts time.Duration) {
+		p.faults = append(p.faults, fault{victim: consumers, index: r.IntN(howMany[consumers]), freeze: true, lasts: lasts})
 	}
 
 	p := plan{number: n, target: 1 + r.IntN(maxShards), policy: protocol.ReshardingPolicy{
@@ -141,7 +141,11 @@ func planOf(seed uint64, n int) plan {
 		p.policy.Retire = protocol.RetireArchive
 	}
 	if chance(12) {
-		p.policy.PauseTimeoutMs = between(100*time.Millisecond, 800*time.Millisecond).Milliseconds()
+		timeout := between(100*time.Millisecond, 800*time.Millisecond)
+		p.policy.PauseTimeoutMs = timeout.Milliseconds()
+		if chance(60) {
+			stuck(&p, timeout+between(0, 400*time.Millisecond))
+		}
 	}
 	if chance(25) {
 		p.policy.OnTimeout = protocol.OnTimeoutFail
@@ -161,7 +165,11 @@ func planOf(seed uint64, n int) plan {
 		}
 	}
 	if chance(15) {
-		p.rollback = early()
+		p.rollback = &moment{after: between(0, 20*time.Millisecond)}
+		if chance(60) {
+			stuck(&p, between(300*time.Millisecond, time.Second))
+			p.rollback = &moment{phase: protocol.PhaseDraining, after: between(0, 200*time.Millisecond)}
+		}
 	}
 	if chance(10) {
 		p.pause, p.pauseFor = when(), between(300*time.Millisecond, 1500*time.Millisecond)

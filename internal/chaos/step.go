@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,14 +23,15 @@ const (
 
 // step is one change under way.
 type step struct {
-	w    *world
-	plan plan
-	id   string
+	w        *world
+	plan     plan
+	accepted chan struct{}
+	id       string // known when accepted is closed
+	ended    chan struct{}
+	last     protocol.Resharding // of run
 
 	mu     sync.Mutex
 	phases map[protocol.Phase]chan struct{} // closed when it was seen
-	ended  chan struct{}
-	last   protocol.Resharding
 }
 
 // outcome is what became of a change.
@@ -61,19 +63,22 @@ func (w *world) change(ctx context.Context, p plan) outcome {
 		o.problem = err
 		return o
 	}
-	s := &step{w: w, plan: p, phases: map[protocol.Phase]chan struct{}{}, ended: make(chan struct{})}
+	s := &step{w: w, plan: p, phases: map[protocol.Phase]chan struct{}{}, accepted: make(chan struct{}), ended: make(chan struct{})}
 	var going sync.WaitGroup
 	var meanwhile []error
 	var mu sync.Mutex
+	note := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		meanwhile = append(meanwhile, err)
+	}
 	alongside := func(m moment, what string, do func() error) {
 		going.Go(func() {
 			if !s.await(ctx, m) {
 				return
 			}
 			if err := do(); err != nil && ctx.Err() == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				meanwhile = append(meanwhile, fmt.Errorf("%s: %w", what, err))
+				note(fmt.Errorf("%s: %w", what, err))
 			}
 		})
 	}
@@ -81,7 +86,19 @@ func (w *world) change(ctx context.Context, p plan) outcome {
 		alongside(f.moment, f.String(), func() error { return w.inflict(ctx, f) })
 	}
 	if p.rollback != nil {
-		alongside(*p.rollback, "rollback", func() error { return s.rollBack(ctx) })
+		going.Go(func() {
+			select {
+			case <-s.accepted:
+			case <-s.ended:
+				return
+			}
+			if !s.await(ctx, *p.rollback) {
+				return
+			}
+			if err := s.rollBack(ctx); err != nil && ctx.Err() == nil {
+				note(fmt.Errorf("rollback: %w", err))
+			}
+		})
 	}
 	if p.pause != nil {
 		alongside(*p.pause, "operator's pause", func() error { return s.operate(ctx) })
@@ -111,31 +128,10 @@ func (w *world) change(ctx context.Context, p plan) outcome {
 func (s *step) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
-	count := int64(s.plan.target)
-	reason := fmt.Sprint("chaos ", s.plan.number)
-	var last error
-	for s.id == "" {
-		_, err := s.w.api.PutStream(ctx, streamPrefix, protocol.PutStreamRequest{ShardCount: &count, Resharding: s.plan.policy, RequestedBy: "chaos", Reason: reason}, client.Call{})
-		last = err
-		if _, refused := errors.AsType[*protocol.Error](err); refused && client.Permanent(err) && !errors.Is(err, protocol.ErrActiveResharding) {
-			return fmt.Errorf("the change is refused: %w", err)
-		}
-		// The answer may have been lost, and the change ended since: its record tells.
-		list, err := s.w.api.Reshardings(ctx, streamPrefix)
-		if err == nil {
-			if i := slices.IndexFunc(list.Reshardings, func(r protocol.Resharding) bool {
-				return r.Reason == reason || r.RequestedBy == "chaos" && r.ToShardCount == s.plan.target && !r.Phase.Terminal()
-			}); i >= 0 {
-				s.mu.Lock()
-				s.id = list.Reshardings[i].ReshardingID
-				s.mu.Unlock()
-				break
-			}
-		}
-		if !pause(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("the change was not accepted within %s: %w", endWithin, errors.Join(last, err))
-		}
+	if err := s.ask(ctx); err != nil {
+		return err
 	}
+	close(s.accepted)
 	for {
 		r, err := s.w.api.Resharding(ctx, streamPrefix, s.id, s.last.Phase, 2*time.Second)
 		if err == nil {
@@ -149,6 +145,33 @@ func (s *step) run(ctx context.Context) error {
 		}
 		if err != nil {
 			pause(ctx, 20*time.Millisecond)
+		}
+	}
+}
+
+// ask declares the new count until a change to it is on record.
+func (s *step) ask(ctx context.Context) error {
+	count := int64(s.plan.target)
+	reason := fmt.Sprint("chaos ", s.plan.number)
+	for {
+		res, err := s.w.api.PutStream(ctx, streamPrefix, protocol.PutStreamRequest{ShardCount: &count, Resharding: s.plan.policy, RequestedBy: "chaos", Reason: reason}, client.Call{})
+		if err == nil && res.ReshardingID != "" {
+			s.id = res.ReshardingID
+			return nil
+		}
+		if _, refused := errors.AsType[*protocol.Error](err); refused && client.Permanent(err) && !errors.Is(err, protocol.ErrActiveResharding) {
+			return fmt.Errorf("the change is refused: %w", err)
+		}
+		// The answer was lost, and the change has ended since: its record tells.
+		list, listErr := s.w.api.Reshardings(ctx, streamPrefix)
+		if i := slices.IndexFunc(list.Reshardings, func(r protocol.Resharding) bool {
+			return r.Reason == reason || strings.HasPrefix(r.Reason, reason+";")
+		}); i >= 0 {
+			s.id = list.Reshardings[i].ReshardingID
+			return nil
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("the change was not accepted within %s: %w", endWithin, errors.Join(err, listErr))
 		}
 	}
 }
@@ -188,15 +211,9 @@ func (s *step) await(ctx context.Context, m moment) bool {
 	return pause(ctx, m.after)
 }
 
-// rollBack asks for it once. It may come too late, or before the change.
+// rollBack asks for it once. It may come too late.
 func (s *step) rollBack(ctx context.Context) error {
-	s.mu.Lock()
-	id := s.id
-	s.mu.Unlock()
-	if id == "" {
-		return nil
-	}
-	_, err := s.w.api.Rollback(ctx, streamPrefix, id, protocol.RollbackRequest{RequestedBy: "chaos", Reason: "chaos"}, client.Call{})
+	_, err := s.w.api.Rollback(ctx, streamPrefix, s.id, protocol.RollbackRequest{RequestedBy: "chaos", Reason: "chaos"}, client.Call{})
 	if refused, ok := errors.AsType[*protocol.Error](err); ok && refused.Code.HTTPStatus() < 500 {
 		return nil // too late
 	}

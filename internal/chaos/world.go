@@ -27,7 +27,8 @@ const (
 	streamPrefix = "orders"
 	username     = "chaos"
 	keyCount     = 120
-	memberLease  = 3 * time.Second
+	memberLease  = 5 * time.Second
+	heartbeat    = 800 * time.Millisecond
 )
 
 // groupNames are the consumer groups; the last consumer reads the second one alone.
@@ -52,6 +53,7 @@ type world struct {
 	records   []protocol.Resharding
 
 	stalls    sync.WaitGroup
+	stalled   int // how often the machine was too busy; read when stalls are over
 	endStalls context.CancelFunc
 }
 
@@ -120,7 +122,7 @@ func (w *world) start(ctx context.Context, shards int64) error {
 		return fmt.Errorf("create the stream: %w", err)
 	}
 	for _, g := range groupNames {
-		spec := protocol.GroupSpec{MemberLeaseMs: memberLease.Milliseconds(), HeartbeatIntervalMs: 500}
+		spec := protocol.GroupSpec{MemberLeaseMs: memberLease.Milliseconds(), HeartbeatIntervalMs: heartbeat.Milliseconds()}
 		if _, err := w.api.PutGroup(ctx, streamPrefix, g, protocol.PutGroupRequest{GroupSpec: spec, RequestedBy: "chaos"}, client.Call{}); err != nil {
 			return fmt.Errorf("create group %s: %w", g, err)
 		}
@@ -143,12 +145,14 @@ func (w *world) start(ctx context.Context, shards int64) error {
 	return nil
 }
 
-// watchStalls notes when the machine stands still: members may lose their leases then.
+// watchStalls notes when the machine is too busy to run what is due: members may lose their leases
+// then, as they may when a coordinator is away.
 func (w *world) watchStalls(ctx context.Context) {
-	const every, stall = 50 * time.Millisecond, 500 * time.Millisecond
+	const every, stall = 20 * time.Millisecond, 150 * time.Millisecond
 	last := time.Now()
 	for pause(ctx, every) {
 		if at := time.Now(); at.Sub(last) > stall {
+			w.stalled++
 			w.journal.Disturb(ledger.Window{From: last, To: at})
 		}
 		last = time.Now()
