@@ -48,10 +48,12 @@ var Points = []Point{
 	{"TICKER", Periodic, "takes, renews or gives back the soft lock of a stream's periodic work", "three times in its life; at an orderly stop"},
 	{"ROWS", Periodic, "reads the lease rows of a group", "when a lease may have ended, and every few seconds"},
 	{"SADD", Periodic, "enters a stream in the index of streams, or of former ones", "before a creation or deletion; once for each sweep"},
+	{"RETAIN", Periodic, "removes a slice of what the stream's retention lets go of", "at rest, where a retention is declared, each shard"},
 	{"SMEMBERS", Periodic, "reads the index of streams", "every two seconds; lists of streams and audit logs"},
 
 	{"MKGROUP", Request, "makes a consumer group on a shard", "registration of a group, each shard of both layouts; where a removed shard lacks one"},
 	{"HOLD", Request, "sets or clears the operator's pause on a shard", "pause and resume, each shard of both layouts"},
+	{"RMGROUP", Request, "destroys a consumer group on a shard", "deletion of a group, each shard of both layouts"},
 	{"PURGE", Request, "lets the control hash of a deleted stream expire", "deletion of a stream, each shard that it ever had"},
 	{"PROBE", Request, "reads all that there is to know of a shard", "dry run, re-check of a certificate"},
 	{"RECHECK", Request, "reads what can still be seen of a certificate", "re-check of a certificate, each of its shards"},
