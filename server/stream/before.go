@@ -18,7 +18,7 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 		var texts []string
 		for _, i := range taken {
 			rep, _ := o.reply(shardscript.Provision, i)
-			text := fmt.Sprintf("%s exists and does not belong to the coordinator", protocol.ShardKey(s.Prefix, i))
+			text := foreignText(protocol.ShardKey(s.Prefix, i), rep.Control)
 			if rep.Code == shardscript.Leftover {
 				text = fmt.Sprintf("%s still has %d entries of an earlier layout", protocol.ShardKey(s.Prefix, i), rep.Control.Length)
 			}
@@ -45,6 +45,15 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 		return
 	}
 	t.editActive(now).afterProvisioning(now)
+}
+
+// foreignText names a key that is in the way of a new shard. A key of another type has no entries.
+func foreignText(key string, c Control) string {
+	text := key + " exists and does not belong to the coordinator"
+	if c.StreamExists {
+		text += fmt.Sprintf(" (%d entries)", c.Length)
+	}
+	return text
 }
 
 func covers(have, want []string) bool {
