@@ -23,7 +23,9 @@ func (c *Client) Group(ctx context.Context, prefix, group string) (g protocol.Gr
 	return g, err
 }
 
-// DeleteGroup forgets a group.
+// DeleteGroup deletes a group and its Redis consumer groups; it returns when no shard has it any
+// more. Without body.Force it is refused with GROUP_HAS_ACTIVE_MEMBERS while a member lives, and
+// with GROUP_NOT_EMPTY while entries are pending or undelivered.
 func (c *Client) DeleteGroup(ctx context.Context, prefix, group string, body protocol.DeleteGroupRequest, call Call) error {
 	_, err := c.do(ctx, &request{
 		method: http.MethodDelete, path: []string{"streams", prefix, "groups", group}, body: body, call: call,

@@ -12,6 +12,12 @@ func (c *Client) Groups(ctx context.Context) (l protocol.GroupList, err error) {
 	return l, err
 }
 
+// Retention reads what the groups of a stream have lost to its retention, and otherwise.
+func (c *Client) Retention(ctx context.Context, prefix string) (r protocol.RetentionReport, err error) {
+	err = c.get(ctx, &r, "monitoring", "streams", prefix, "retention")
+	return r, err
+}
+
 // Health asks the replica that answers how it is; it answers also while Redis is away.
 func (c *Client) Health(ctx context.Context) (h protocol.Health, err error) {
 	err = c.get(ctx, &h, "monitoring", "health")

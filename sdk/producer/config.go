@@ -47,7 +47,8 @@ type Config struct {
 	FailFast bool
 	// Plain appends by bare XADD while the routing lease lasts.
 	Plain bool
-	// MaxLen trims each shard to roughly this many entries, read or not. Default: no trimming.
+	// MaxLen trims each shard to roughly this many entries, read or not, and nobody counts what goes
+	// unread. Default: no trimming. The stream's retention removes entries as well, and counts.
 	MaxLen int64
 	// EventIDField adds a field of this name with a random id to each entry that has none. The
 	// id stays the same over the producer's own repetitions, so that consumers can tell a
