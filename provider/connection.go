@@ -31,7 +31,7 @@ type connection struct {
 
 // connect makes the connection that all resources of one provider instance share. Nothing is
 // sent.
-func connect(s settings, retries int, userAgent string) (*connection, error) {
+func connect(s settings, retries int, timeout time.Duration, userAgent string) (*connection, error) {
 	web, err := httpClient(s)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func connect(s settings, retries int, userAgent string) (*connection, error) {
 	}
 	cfg := client.Config{
 		Endpoints: s.endpoints, Username: s.username, Password: s.password, Token: s.token,
-		HTTPClient: web, Retries: retries, OverloadBudget: s.retryBudget, UserAgent: userAgent, Observe: conn.observe,
+		HTTPClient: web, Retries: retries, CallTimeout: timeout, OverloadBudget: s.retryBudget, UserAgent: userAgent, Observe: conn.observe,
 	}
 	if s.tokenFile != "" {
 		cfg.TokenSource = func() (string, error) {

@@ -21,10 +21,11 @@ type advice struct{ summary, todo string }
 // adviceFor is the one table from error code to words.
 var adviceFor = map[protocol.Code]advice{
 	protocol.CodeInvalidRequest:        {"The coordinator refused the values", "Correct the named field."},
-	protocol.CodeUnauthenticated:       {"Authentication failed", "Check username and password, or token, of the provider, and REDISSTREAM_USERNAME, REDISSTREAM_PASSWORD and REDISSTREAM_TOKEN in the environment."},
+	protocol.CodeUnauthenticated:       {"Authentication failed", "Check username and password, or token, of the provider, and REDISSTREAM_USERNAME, REDISSTREAM_PASSWORD, REDISSTREAM_TOKEN and REDISSTREAM_TOKEN_FILE in the environment."},
 	protocol.CodeForbidden:             {"Permission denied", "The credentials are valid, but their roles do not allow this: reading needs READ, changing needs WRITE or ADMIN."},
 	protocol.CodeStreamNotFound:        {"The stream does not exist", "If it is made by a redisstream_shard_count resource, refer to that resource's stream_prefix so that Terraform makes it first."},
 	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "Run terraform plan again: it will propose to create the group."},
+	protocol.CodeMigrationNotFound:     {"The resharding does not exist", "The coordinator keeps a bounded number of reshardings of each stream: see the data source redisstream_reshardings for those on record."},
 	protocol.CodeGroupHasMembers:       {"The consumer group has live members", "Stop its consumers first, or set force_destroy = true, apply, and destroy again."},
 	protocol.CodeActiveMigration:       {"Another resharding is running", "Wait until it has ended or roll it back, then apply again."},
 	protocol.CodeStreamNotEmpty:        {"The stream still holds entries", "Let its consumer groups read and acknowledge them, then destroy again."},

@@ -66,6 +66,7 @@ type redisstreamProvider struct {
 	version string
 	retries int
 	budget  time.Duration // retry_budget where it is not set; 0: overload counts as retries too
+	timeout time.Duration // of one request; 0: the client's default
 }
 
 type providerModel struct {
@@ -275,7 +276,7 @@ func (p *redisstreamProvider) Configure(ctx context.Context, req provider.Config
 		s.retryBudget = p.budget
 	}
 	agent := fmt.Sprintf("terraform-provider-redisstream/%s terraform/%s go/%s", p.version, req.TerraformVersion, strings.TrimPrefix(runtime.Version(), "go"))
-	conn, err := connect(s, p.retries, agent)
+	conn, err := connect(s, p.retries, p.timeout, agent)
 	if err != nil {
 		if refused := (*problem)(nil); errors.As(err, &refused) {
 			resp.Diagnostics.Append(refused.diagnostic())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -33,16 +34,20 @@ type attrs map[string]any
 
 func newCore(t *testing.T, config attrs) *core {
 	t.Helper()
-	for _, env := range environment {
-		t.Setenv(env, "")
-	}
-	c := &core{t: t, server: providerserver.NewProtocol6(&redisstreamProvider{version: "test", retries: 2})()}
+	c := newCoreOf(t, &redisstreamProvider{version: "test", retries: 2})
+	c.ok(c.configure(config))
+	return c
+}
+
+// newCoreOf starts a provider and does not configure it.
+func newCoreOf(t *testing.T, p provider.Provider) *core {
+	t.Helper()
+	c := &core{t: t, server: providerserver.NewProtocol6(p)()}
 	var err error
 	if c.schema, err = c.server.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	c.ok(c.schema.Diagnostics)
-	c.ok(c.configure(config))
 	return c
 }
 

@@ -155,6 +155,7 @@ resource "redisstream_shard_count" "orders" {
 			defer mu.Unlock()
 			if err == nil {
 				won = append(won, n)
+				lost += out.String()
 			} else {
 				lost += out.String()
 			}
