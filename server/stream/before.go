@@ -186,10 +186,7 @@ func (t *Turn) drained(o outcome, now protocol.Instant) {
 		order = OrderNotPromisedPlain // it does not fit into the pause
 	}
 	shards := o.snapshots(r.Old)
-	if texts := moving(r.Snapshot, shards); o.res.Barrier == BarrierLease && len(texts) > 0 {
-		r = t.editActive(now)
-		r.Snapshot = shards
-		r.WaitingFor, r.UnknownSince = bounded(texts), 0 // with a commit that is due anyway
+	if o.res.Barrier == BarrierLease && !t.stand(shards, now) {
 		return
 	}
 	r = t.editActive(now)
@@ -200,6 +197,20 @@ func (t *Turn) drained(o outcome, now protocol.Instant) {
 		TakenAt: o.res.StartedAt.Time(), Barrier: o.res.Barrier, ConfirmedReplicas: r.Confirmed, Shards: shards,
 	}
 	r.enter(protocol.PhaseActivating, now)
+}
+
+// stand says whether nothing has been appended for stillFor, which is all that tells, behind a
+// LEASE barrier, that bare appends have stopped.
+func (t *Turn) stand(shards []protocol.ShardEvidence, now protocol.Instant) bool {
+	r := t.State().Active
+	texts := moving(r.Snapshot, shards)
+	if len(texts) > 0 {
+		r = t.editActive(now)
+		r.Snapshot, r.SnapshotAt = shards, now
+		r.WaitingFor, r.UnknownSince = bounded(texts), 0 // with a commit that is due anyway
+		return false
+	}
+	return now >= r.SnapshotAt.Add(stillFor)
 }
 
 // PlainProducersSeen tells when a producer that does not announce fencing last asked for the

@@ -108,11 +108,10 @@ func (o outcome) snapshots(indexes int) []protocol.ShardEvidence {
 	return all
 }
 
-// moving says what was appended to between two looks, none when nothing was. It is all that tells,
-// behind a LEASE barrier, that bare appends have stopped.
+// moving says what was appended to between two looks, none when nothing was.
 func moving(before, after []protocol.ShardEvidence) []string {
 	if len(before) != len(after) {
-		return []string{"a second look at the shards: without XSETID only that can show that bare appends have stopped"}
+		return []string{fmt.Sprintf("shards to stay as they are for %s: without XSETID only that shows that bare appends have stopped", stillFor)}
 	}
 	var texts []string
 	for i, a := range after {

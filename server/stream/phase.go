@@ -65,7 +65,7 @@ func (r *Resharding) enterSealing(now protocol.Instant) {
 		r.PausedAt = now
 		r.Deadline = now.Add(r.pauseTimeout())
 	}
-	r.EvidenceAt, r.Snapshot = 0, nil
+	r.EvidenceAt, r.Snapshot, r.SnapshotAt = 0, nil, 0
 	r.enter(protocol.PhaseSealing, now)
 }
 
@@ -101,7 +101,7 @@ func (s *State) open(now protocol.Instant) {
 	if r.DecidedAt == 0 {
 		r.DecidedAt = r.firstEntered(protocol.PhaseActivating) // shard 0 had not decided before
 	}
-	r.TooLate, r.Released0, r.Unfenced, r.Snapshot = false, false, nil, nil
+	r.TooLate, r.Released0, r.Unfenced, r.Snapshot, r.SnapshotAt = false, false, nil, nil, 0
 	r.enter(protocol.PhaseOpening, now)
 }
 
@@ -158,7 +158,7 @@ func (s *State) finish(phase protocol.Phase, now protocol.Instant) {
 		r.ResumedAt = now
 	}
 	r.enter(phase, now)
-	r.Snapshot, r.Unfenced, r.Reopen, r.Remake = nil, nil, nil, nil
+	r.Snapshot, r.SnapshotAt, r.Unfenced, r.Reopen, r.Remake = nil, 0, nil, nil, nil
 	s.Active = nil
 	s.History = append(s.History, r)
 	if extra := len(s.History) - MaxHistory; extra > 0 {

@@ -772,8 +772,13 @@ func TestLeaseBarrier(t *testing.T) {
 		t.Fatalf("waits for %q", got)
 	}
 	lease()
+	if h.s.Active.Phase != protocol.PhaseDraining {
+		t.Fatalf("%s after two equal looks of which one is right behind the other", h.s.Active.Phase)
+	}
+	h.w.now += 1000
+	lease()
 	if h.s.Active.Phase != protocol.PhaseActivating || h.s.Active.Certificate.Barrier != stream.BarrierLease {
-		t.Fatalf("%s after two equal looks, %+v", h.s.Active.Phase, h.s.Active.Certificate)
+		t.Fatalf("%s though nothing was appended for a second, %+v", h.s.Active.Phase, h.s.Active.Certificate)
 	}
 	h.settle()
 	h.ended(id, protocol.PhaseCompleted)

@@ -45,6 +45,9 @@ const (
 	// PlainCache is how long a producer that does not announce fencing may use a routing table
 	// that it has cached (1.1).
 	PlainCache = 30 * time.Second
+	// stillFor is how long, behind a LEASE barrier, no shard may have grown (1.8): a look right
+	// behind another one says nothing of a producer that appends now and then.
+	stillFor = time.Second
 )
 
 // Resharding is the record of one change of the layout (1.5).
@@ -71,9 +74,10 @@ type Resharding struct {
 	Ignored     []string                   `json:"ignored,omitempty"`    // sorted
 	EvidenceAt  protocol.Instant           `json:"evidenceAt,omitempty"` // start of the pass that the decision rests on
 	Certificate *protocol.DrainCertificate `json:"certificate,omitempty"`
-	// Snapshot is the evidence of the pass before, kept only behind a LEASE barrier: two equal
-	// ones show that appends have stopped (1.8).
+	// Snapshot is evidence from SnapshotAt, kept only behind a LEASE barrier: when the shards are
+	// still the same stillFor later, bare appends have stopped (1.8).
 	Snapshot     []protocol.ShardEvidence `json:"snapshot,omitempty"`
+	SnapshotAt   protocol.Instant         `json:"snapshotAt,omitempty"`
 	WaitingFor   []string                 `json:"waitingFor,omitempty"`
 	Warnings     []Warning                `json:"warnings,omitempty"`     // by shard, at most mostWarnings
 	DecidedAt    protocol.Instant         `json:"decidedAt,omitempty"`    // no later than shard 0 decided, on its node's clock
