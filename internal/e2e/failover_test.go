@@ -676,3 +676,15 @@ func (s *survivors) faults() []string {
 	defer s.mu.Unlock()
 	return slices.Clone(s.wrong)
 }
+
+// finishUnordered is finish where bare appends were made besides: no order is promised to them.
+func (tr *traffic) finishUnordered() {
+	tr.t.Helper()
+	tr.stopProducing()
+	tr.until("handling of everything that landed", failoverWait, func(t ledger.Tally) bool { return t.Lost == 0 })
+	tr.stopConsuming()
+	tr.failures.Range(func(text, _ any) bool {
+		tr.t.Errorf("%v", text)
+		return true
+	})
+}
