@@ -94,6 +94,7 @@ const (
 	NoteIgnoredBacklog      = "IGNORED_BACKLOG"      // of an ignored group, on shards that are removed
 	NoteNoShardsLeft        = "NO_SHARDS_LEFT"       // nothing can be appended afterwards
 	NotePolicyNotApplied    = "POLICY_NOT_APPLIED"   // a running resharding keeps the policy that it began with
+	NoteRetentionRemoves    = "RETENTION_REMOVES"    // the new retention takes entries away, delivered or not
 	NotePlainProducers      = "PLAIN_PRODUCERS_SEEN" // producers that do not fence: the pause waits for their caches
 )
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -251,7 +252,7 @@ func (v *previewer) inTheWay(index int, rep Reply) string {
 	case !c.StreamExists && rep.Err != "":
 		return fmt.Sprintf("%s exists and is no stream", key)
 	case c.StreamExists && !known:
-		return fmt.Sprintf("%s exists and does not belong to the coordinator", key)
+		return foreignText(key, c)
 	case c.StreamExists && c.Length > 0 && c.Gate != v.r.ID && !removed:
 		return fmt.Sprintf("%s still has %d entries of an earlier layout", key, c.Length)
 	}
@@ -448,6 +449,7 @@ func (v *previewer) risks() {
 	if h := v.d.Before; h != nil && h.Hold != nil {
 		v.risk(protocol.NotePublishingPaused, "publishing is %s; no change ends that pause", h.holdText())
 	}
+	v.retentionRisk()
 	r := v.r
 	if r == nil || v.p.Action == protocol.PreviewCancel || r.Old == 0 {
 		return
@@ -470,6 +472,52 @@ func (v *previewer) risks() {
 		if entries > 0 {
 			v.risk(protocol.NoteEntriesDeleted, "%d entries are on %s: with retire DELETE they are deleted together with the shards, after every group that counts has acknowledged them; ARCHIVE keeps them", entries, shardList(r.removed()))
 		}
+	}
+}
+
+// retentionRisk says what a new retention takes away, whoever has not read it.
+func (v *previewer) retentionRisk() {
+	if v.d.creates() {
+		return
+	}
+	want := normal(v.d.Spec).Retention
+	if want == v.d.Before.Spec.Retention.WithDefaults() {
+		return
+	}
+	switch want.Policy {
+	case protocol.RetentionMaxAge:
+		v.risk(protocol.NoteRetentionRemoves, "retention MAX_AGE removes entries older than %s, delivered or not; those that a group has not acknowledged are counted as lost to it", time.Duration(want.MaxAgeMs)*time.Millisecond)
+	case protocol.RetentionMaxLen:
+		v.tooLong(want.MaxLen)
+	case protocol.RetentionAcked, protocol.RetentionNone: // nothing that a group still needs
+	}
+}
+
+// tooLong compares shards and groups with the length that a retention leaves.
+func (v *previewer) tooLong(most int64) {
+	var over int64
+	behind := map[string]bool{}
+	for i := range v.d.inForce().Count {
+		rep := v.looks[i]
+		if rep.Code != shardscript.OK || rep.Control.Length <= most {
+			continue
+		}
+		over += rep.Control.Length - most
+		if rep.Evidence == nil {
+			continue
+		}
+		for _, g := range rep.Evidence.Groups {
+			if g.Pending+g.Undelivered > most || g.UndeliveredMore {
+				behind[g.Group] = true
+			}
+		}
+	}
+	switch names := slices.Sorted(maps.Keys(behind)); {
+	case over == 0:
+	case len(names) == 0:
+		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now", most, over)
+	default:
+		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now, some of which %s still %s to acknowledge", most, over, joinTexts(names), have(make([]int, len(names))))
 	}
 }
 
@@ -508,7 +556,9 @@ func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
 		v.risk(protocol.NoteGroupMissing, "group %s is missing on %s in Redis: the change waits until a member has made it again", b.name, shardList(b.missing))
 	}
 	if !b.empty() {
+		_, goes := v.d.Before.Removing[b.name]
 		switch {
+		case goes: // it was deleted, and is being destroyed
 		case !b.managed:
 			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, name it in ignoreGroups, or destroy it; else %s", b.name, b.text(), shardList(b.shards), v.consequence())
 		case g.LiveMembers == 0:

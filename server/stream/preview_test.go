@@ -67,6 +67,12 @@ func policySpec(n int, change func(*protocol.ReshardingPolicy)) protocol.StreamS
 	return policy(change)(n)
 }
 
+func keeping(n int, r protocol.Retention) protocol.StreamSpec {
+	sp := spec(n)
+	sp.Retention = r
+	return sp
+}
+
 func isOnline(p *protocol.ReshardingPolicy)  { p.Strategy = protocol.StrategyOnline }
 func onlyGoing(p *protocol.ReshardingPolicy) { p.DrainScope = protocol.DrainRemoved }
 
@@ -280,6 +286,17 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "another policy than the running one", spec: policySpec(4, archive), risks: wantCodes("POLICY_NOT_APPLIED"), says: []string{"keeps the policy that it began with"}, prepare: func(h *harness) {
 			h.put(4)
 			h.until(protocol.PhaseDraining)
+		}},
+		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries that are there now, some of which g still has to acknowledge"},
+			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.backlogged(1, 2, 1) }},
+		{name: "a shorter retention, all read", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 2 entries that are there now"},
+			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.work() }},
+		{name: "a retention with room", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 9}), prepare: func(h *harness) { h.backlogged(3, 1, 0) }},
+		{name: "a retention by age", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxAge, MaxAgeMs: 60_000}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"older than 1m0s"}},
+		{name: "a retention that loses nothing", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionAcked}), prepare: func(h *harness) { h.backlogged(3, 1, 0) }},
+		{name: "the retention that there is", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), prepare: func(h *harness) {
+			h.putSpec(keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}))
+			h.backlogged(3, 1, 0)
 		}},
 		{name: "it is being deleted", spec: spec(4), blockers: wantCodes("STATE_VERSION_CONFLICT"), prepare: func(h *harness) {
 			h.turn(func(x *stream.Turn) {
