@@ -2,8 +2,8 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,8 +15,10 @@ import (
 )
 
 // preview asks the coordinator what a change would do and says it: blockers are errors of the
-// plan, the rest warnings. A coordinator that cannot tell does not stop a plan. The revision of
-// the stream that was looked at goes into the plan's private data.
+// plan, the rest warnings. A coordinator that cannot tell does not stop a plan.
+//
+// Terraform plans once more when it applies, from the state as it was when the plan was made. So a
+// stream that has moved on since that state was read is found here; private is of that state.
 func (c *connection) preview(ctx context.Context, prefix string, want protocol.StreamSpec, private privateData, diags *diag.Diagnostics) {
 	if !c.ready() {
 		return // the provider's own configuration is known only after apply
@@ -32,7 +34,10 @@ func (c *connection) preview(ctx context.Context, prefix string, want protocol.S
 		return
 	}
 	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
-	diags.Append(rememberPlan(ctx, private, checkedPlan{Generation: p.Generation})...)
+	if before, ok := recallSeen(ctx, private); ok && p.Generation != 0 && p.Generation != before && p.Action != protocol.PreviewAttach && p.Action != protocol.PreviewNone {
+		diags.Append(stale(before, p.Generation, prefix, nil))
+		return
+	}
 	if len(p.Blockers) > 0 {
 		diags.AddError(fmt.Sprintf("Stream %q cannot be changed like this", prefix), redact(noteList(p.Blockers), c.secrets))
 		return
@@ -152,48 +157,50 @@ func shardRange(indexes []int) string {
 	return "shards " + strings.Trim(fmt.Sprint(indexes), "[]")
 }
 
-// planKey holds, in the plan's private data, what the plan rests on.
-const planKey = "planned"
+// seenKey holds, in the private data of a state, the generation of the stream's desired state that
+// the state was read at.
+const seenKey = "generation"
 
-// checkedPlan is what stands under planKey: the generation of the stream's desired state that the
-// dry run saw, 0 when there was no stream.
-type checkedPlan struct {
-	Generation int64
+func rememberSeen(ctx context.Context, p privateData, s protocol.Stream) diag.Diagnostics {
+	return p.SetKey(ctx, seenKey, strconv.AppendInt(nil, s.Generation, 10))
 }
 
-func rememberPlan(ctx context.Context, p privateData, b checkedPlan) diag.Diagnostics {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return diag.Diagnostics{diag.NewErrorDiagnostic("Private state", err.Error())}
-	}
-	return p.SetKey(ctx, planKey, text)
-}
-
-// recallPlan reads what rememberPlan stored; ok is false when the plan was not checked.
-func recallPlan(ctx context.Context, p privateData) (b checkedPlan, ok bool) {
-	text, diags := p.GetKey(ctx, planKey)
+// recallSeen reads what rememberSeen stored; ok is false for states of before.
+func recallSeen(ctx context.Context, p privateData) (generation int64, ok bool) {
+	text, diags := p.GetKey(ctx, seenKey)
 	if diags.HasError() || len(text) == 0 {
-		return b, false
+		return 0, false
 	}
-	if err := json.Unmarshal(text, &b); err != nil {
-		tflog.Warn(ctx, "private data of the plan is unreadable", map[string]any{"error": err.Error()})
-		return checkedPlan{}, false
+	generation, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		tflog.Warn(ctx, "private data is unreadable", map[string]any{"error": err.Error()})
+		return 0, false
 	}
-	return b, true
+	return generation, true
 }
 
-// stale refuses an apply of a plan that was made for another desired state than the stream has
-// now. One that has the wanted state already is not stale: an apply that was killed before it
-// could save its state comes back like this.
-func stale(before checkedPlan, seen protocol.Stream, want protocol.StreamSpec, last *protocol.Resharding) (diag.Diagnostic, bool) {
-	if before.Generation == seen.Generation || sameSpec(seen.Spec, want) {
+// changedSince refuses an apply of a plan that was made for another desired state than the stream
+// has now. One that has the wanted state already is no conflict: an apply that was killed before
+// it could save its state comes back like this.
+func (c *connection) changedSince(ctx context.Context, p privateData, seen protocol.Stream, want protocol.StreamSpec) (diag.Diagnostic, bool) {
+	before, ok := recallSeen(ctx, p)
+	if !ok || before == seen.Generation || sameSpec(seen.Spec, want) {
 		return nil, false
 	}
-	detail := fmt.Sprintf("The plan was made for generation %d of stream %q, which is at generation %d now: somebody else has changed it since. Nothing was done.",
-		before.Generation, seen.StreamPrefix, seen.Generation)
+	last, err := c.lastResharding(ctx, seen)
+	if err != nil { // it would only be shown
+		last = nil
+	}
+	return stale(before, seen.Generation, seen.StreamPrefix, last), true
+}
+
+// stale says that the state that a plan rests on is none of the stream any more.
+func stale(before, now int64, prefix string, last *protocol.Resharding) diag.Diagnostic {
+	detail := fmt.Sprintf("The plan was made for generation %d of stream %q, which is at generation %d now: its settings or its shard count were changed since the state was read, by somebody else or by a rollback. Nothing was done.",
+		before, prefix, now)
 	if last != nil {
 		detail += fmt.Sprintf("\n\nIts last resharding: %s from %d to %d shards, phase %s, requested by %q, reason %q.",
 			last.ReshardingID, last.FromShardCount, last.ToShardCount, last.Phase, last.RequestedBy, last.Reason)
 	}
-	return diag.NewErrorDiagnostic("The stream was changed since the plan", detail+"\n\nRun terraform plan again and look at what it proposes now."), true
+	return diag.NewErrorDiagnostic("The stream was changed since the plan", detail+"\n\nRun terraform plan again (without -refresh=false) and look at what it proposes now.")
 }

@@ -101,6 +101,8 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 		t.Errorf("%d requests, state %s", n, after.state)
 	}
 	// The same wish is no conflict: it is what an apply that was killed comes back to.
+	oneError(t, c.plan(i, orders(4)).diags, "changed since the plan") // as Terraform plans once more when it applies
+	i = c.refresh(i)
 	same := c.plan(i, orders(4))
 	if _, diags := c.apply(t.Context(), c.plan(i, orders(4))); failed(diags) {
 		t.Fatal(errorsOf(diags))

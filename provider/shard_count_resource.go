@@ -244,7 +244,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 	}
 	switch {
 	case destroys:
-		r.planDestroy(ctx, state, resp)
+		r.planDestroy(ctx, state, req, resp)
 		return
 	case !creates && plan.sameRemote(ctx, state):
 		plan.keepComputed(state)
@@ -259,12 +259,12 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 		return // not known before apply: nothing can be asked
 	}
 	if want := plan.spec(ctx, &resp.Diagnostics); !resp.Diagnostics.HasError() {
-		r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, resp.Private, &resp.Diagnostics)
+		r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, req.Private, &resp.Diagnostics)
 	}
 }
 
 // planDestroy says what a destroy does.
-func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountModel, resp *resource.ModifyPlanResponse) {
+func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountModel, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	prefix := state.StreamPrefix.ValueString()
 	if state.SkipDestroy.ValueBool() {
 		resp.Diagnostics.AddWarning("Stream will only be forgotten", fmt.Sprintf("skip_destroy is set: stream %q stays as it is, and Terraform forgets it.", prefix))
@@ -283,7 +283,7 @@ func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountMo
 	}
 	want := state.spec(ctx, &resp.Diagnostics)
 	want.ShardCount = 0
-	r.conn.preview(ctx, prefix, want, resp.Private, &resp.Diagnostics)
+	r.conn.preview(ctx, prefix, want, req.Private, &resp.Diagnostics)
 }
 
 // protected adds the error that a protected stream cannot be destroyed, and says whether it is.
@@ -339,6 +339,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		return
 	}
 	save := func(s protocol.Stream, last *protocol.Resharding) {
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 		plan.settle(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
 		resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
 	}
@@ -406,6 +407,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	}
 	m.observe(ctx, s, last)
 	m.ShardCount = types.Int64Value(int64(confirmed(s, last)))
+	resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s)...)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
@@ -443,13 +445,9 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	if before := recall(ctx, req.Private); before.ID != "" && before.ID == seen.Status.ActiveReshardingID {
 		tflog.Info(ctx, "the resharding of an earlier apply is still running", map[string]any{"resharding_id": before.ID})
 	}
-	if before, ok := recallPlan(ctx, req.Private); ok {
-		// Only to be shown: an unreadable one must not hide why the apply is refused.
-		last, _ := r.conn.lastResharding(ctx, seen)
-		if refused, yes := stale(before, seen, want, last); yes {
-			resp.Diagnostics.Append(refused)
-			return
-		}
+	if refused, yes := r.conn.changedSince(ctx, req.Private, seen, want); yes {
+		resp.Diagnostics.Append(refused)
+		return
 	}
 	s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
 	if err != nil {
@@ -460,6 +458,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// From here on the coordinator has the desired state. On failure the state shows what it
 	// has: the new policy and resharding, but the shard count before.
 	failed := func(r protocol.Resharding) {
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 		state.observe(parent, s, &r)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -488,6 +487,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		last = nil
 	}
 	plan.settle(parent, s, last, state.LastResharding)
+	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 	resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
 }
 
@@ -519,12 +519,9 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	if before, ok := recallPlan(ctx, req.Private); ok {
-		last, _ := r.conn.lastResharding(ctx, seen) // only to be shown
-		if refused, yes := stale(before, seen, want, last); yes {
-			resp.Diagnostics.Append(refused)
-			return
-		}
+	if refused, yes := r.conn.changedSince(ctx, req.Private, seen, want); yes {
+		resp.Diagnostics.Append(refused)
+		return
 	}
 	if !state.forced() && (seen.Spec.ShardCount != 0 || seen.Status.ShardCount != 0 || seen.Status.ActiveReshardingID != "") {
 		s, id, err := op.declare(ctx, prefix, want, &seen, "terraform: "+what)
@@ -534,6 +531,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		}
 		if id != "" {
 			failed := func(r protocol.Resharding) {
+				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 				state.observe(parent, s, &r)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}

@@ -155,7 +155,6 @@ resource "redisstream_shard_count" "orders" {
 			defer mu.Unlock()
 			if err == nil {
 				won = append(won, n)
-				lost += out.String()
 			} else {
 				lost += out.String()
 			}

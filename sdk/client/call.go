@@ -141,7 +141,15 @@ func (c *Client) hold(ctx context.Context, r *request) error {
 	if c.cfg.OverloadBudget == 0 || r.once {
 		return nil
 	}
-	return sleep(ctx, c.pace.reserve(time.Now()))
+	for {
+		wait, placed := c.pace.reserve(time.Now())
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		if placed && !c.pace.held(time.Now()) {
+			return nil
+		}
+	}
 }
 
 // noteLoad tells the pacer of an answer and says whether it is a refusal that is borne for

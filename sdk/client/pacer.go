@@ -20,16 +20,21 @@ const (
 // nothing back.
 type pacer struct {
 	mu      sync.Mutex
-	next    time.Time     // no call goes before
+	until   time.Time     // no call goes before, as the coordinator wishes
+	next    time.Time     // place of the next call
 	gap     time.Duration // mean time between two calls; 0: as they come
 	refused time.Time     // when the last refusal came
 	changed time.Time     // when gap was last raised
 }
 
-// reserve takes the place of one call and says how long it has to wait for it.
-func (p *pacer) reserve(now time.Time) time.Duration {
+// reserve says how long a call has to wait. If it has got a place, it goes then, unless held says
+// otherwise by that time; else it asks again.
+func (p *pacer) reserve(now time.Time) (wait time.Duration, placed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if now.Before(p.until) {
+		return p.until.Sub(now), false
+	}
 	if now.Sub(p.refused) > calmAfter {
 		p.gap = 0
 	}
@@ -40,11 +45,19 @@ func (p *pacer) reserve(now time.Time) time.Duration {
 	if p.gap > 0 {
 		p.next = at.Add(p.gap/2 + rand.N(p.gap))
 	}
-	return at.Sub(now)
+	return at.Sub(now), true
+}
+
+// held says whether no call may go now: the coordinator has refused one since a place was got.
+func (p *pacer) held(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.Before(p.until)
 }
 
 // overloaded notes that a call that was sent at sent has been refused at now, with a wish to be
-// left alone for retryAfter. Refusals of calls that were under way together are one round.
+// left alone for retryAfter. Refusals of calls that were under way together are one round. Places
+// that were given out are void.
 func (p *pacer) overloaded(sent, now time.Time, retryAfter time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,8 +66,8 @@ func (p *pacer) overloaded(sent, now time.Time, retryAfter time.Duration) {
 		p.gap = min(max(2*p.gap, firstGap), lastGap)
 		p.changed = now
 	}
-	if until := now.Add(retryAfter); until.After(p.next) {
-		p.next = until
+	if until := now.Add(max(retryAfter, p.gap)); until.After(p.until) {
+		p.until, p.next = until, until
 	}
 }
 

@@ -10,7 +10,7 @@ func TestPacer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var p pacer
 	for range 100 {
-		if d := p.reserve(now); d != 0 {
+		if d, placed := p.reserve(now); d != 0 || !placed {
 			t.Fatalf("held back for %v without a refusal", d)
 		}
 	}
@@ -21,10 +21,13 @@ func TestPacer(t *testing.T) {
 	if p.gap != firstGap {
 		t.Errorf("gap after one round is %v", p.gap)
 	}
+	if d, placed := p.reserve(now.Add(time.Second)); placed || d != 1010*time.Millisecond || !p.held(now.Add(time.Second)) {
+		t.Errorf("within Retry-After: %v, %v", d, placed)
+	}
 	before := time.Duration(-1)
 	for i := range 20 {
-		d := p.reserve(now.Add(10 * time.Millisecond))
-		if d < 2*time.Second || (before >= 0 && d-before < firstGap/2) {
+		d, placed := p.reserve(now.Add(2010 * time.Millisecond))
+		if !placed || (before >= 0 && d-before < firstGap/2) {
 			t.Errorf("call %d waits %v after one that waits %v", i, d, before)
 		}
 		before = d
@@ -44,7 +47,7 @@ func TestPacer(t *testing.T) {
 	}
 	later := now.Add(time.Hour)
 	p.reserve(later)
-	if d := p.reserve(later); d != 0 {
+	if d, placed := p.reserve(later); d != 0 || !placed {
 		t.Errorf("held back for %v long after the last refusal", d)
 	}
 }
