@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 const (
 	passChunk      = 500 // steps of one pipeline
+	passPipelines  = 4   // of one node at once: while it runs one the next is made, or waits for replicas
 	confirmTimeout = 500 * time.Millisecond
 	// A slot that moves or a cluster that settles is given this many tries; then the step is unknown.
 	passAttempts = 6
@@ -192,12 +194,19 @@ func (r *pass) onNode(ctx context.Context, node *redis.Client, steps []stream.St
 			return nil
 		}
 	}
-	for len(steps) > 0 {
-		n := min(passChunk, len(steps))
-		again = append(again, r.pipeline(ctx, node, known, replicas, steps[:n])...)
-		steps = steps[n:]
+	chunks := slices.Collect(slices.Chunk(steps, passChunk))
+	left := make([][]stream.Step, len(chunks))
+	room := make(chan struct{}, passPipelines)
+	var wg sync.WaitGroup
+	for i, chunk := range chunks {
+		room <- struct{}{}
+		wg.Go(func() {
+			left[i] = r.pipeline(ctx, node, known, replicas, chunk)
+			<-room
+		})
 	}
-	return again
+	wg.Wait()
+	return slices.Concat(left...)
 }
 
 // replicas is how many of them have to confirm, 0 for none.
