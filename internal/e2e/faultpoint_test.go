@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +71,9 @@ type rig struct {
 	redis  *redistest.Server
 	rdb    *redis.Client
 	addr   string
+
+	redisURL, keyPrefix, prefix string
+
 	api    *client.Client
 	once   *client.Client // that repeats nothing
 	before snapshot
@@ -84,13 +88,13 @@ type rig struct {
 // nothing drains.
 func newRig(t *testing.T, c change, backlog bool) *rig {
 	t.Helper()
-	r := &rig{t: t, change: c, addr: quietAddress(t)}
+	r := &rig{t: t, change: c, addr: quietAddress(t), keyPrefix: rigKeyPrefix, prefix: rigPrefix}
 	if c.replicated {
 		r.redis, _ = redistest.StartReplicated(t)
 	} else {
 		r.redis = redistest.Start(t)
 	}
-	r.rdb = r.redis.Client(t)
+	r.rdb, r.redisURL = r.redis.Client(t), r.redis.URL()
 	r.api = connect(t, "http://"+r.addr)
 	var err error
 	if r.once, err = client.New(client.Config{Endpoints: []string{"http://" + r.addr}, Username: username, Password: password, Retries: -1}); err != nil {
@@ -144,23 +148,21 @@ func (r *rig) fill(backlog bool) {
 	}
 }
 
-// quietAddress is a loopback address below the ports that systems give to outgoing connections: it
-// must still be free when a coordinator has died and the next one starts.
+// quietAddress is a loopback address that must still be free when a coordinator has died and the
+// next one starts. Where all of 127.0.0.0/8 is loopback it is one that nobody else takes, not even
+// as the local end of a connection.
 func quietAddress(t *testing.T) string {
 	t.Helper()
-	var last error
-	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10240+rand.IntN(32000-10240)))
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
-		if err == nil {
-			if err = l.Close(); err == nil {
-				return addr
-			}
-		}
-		last = err
+	host := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		host = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), 1+rand.IntN(254), 1+rand.IntN(254))
 	}
-	t.Fatalf("no free port: %v", last)
-	return ""
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // start runs a coordinator with the fault, "" for none. It counts its commands from arm on.
@@ -174,9 +176,9 @@ func (r *rig) start(fault string) {
 	r.runs++
 	r.record, r.armed = filepath.Join(dir, "record"), filepath.Join(dir, "armed")
 	p, err := child.StartCoordinator(r.t.Context(), child.Coordinator{
-		Program: binary, Dir: dir, Addr: r.addr, RedisURL: r.redis.URL(), Username: username, Password: password,
+		Program: binary, Dir: dir, Addr: r.addr, RedisURL: r.redisURL, Username: username, Password: password,
 		Env: []string{
-			"RSC_KEY_PREFIX=" + rigKeyPrefix, "RSC_COORDINATOR_ID=" + fmt.Sprint("replica-", r.runs),
+			"RSC_KEY_PREFIX=" + r.keyPrefix, "RSC_COORDINATOR_ID=" + fmt.Sprint("replica-", r.runs),
 			"RSC_FAULT=" + fault, "RSC_FAULT_RECORD=" + r.record, "RSC_FAULT_ARMED=" + r.armed, "RSC_FAULT_TICKER_TTL=" + rigTickerTTL.String(),
 		},
 	})
@@ -542,7 +544,7 @@ func (r *rig) atRest() {
 // routes: the routing answer has count shards, and each of them takes entries.
 func (r *rig) routes(count int) {
 	r.t.Helper()
-	routing, err := r.api.Routing(r.t.Context(), rigPrefix, client.RoutingQuery{})
+	routing, err := r.api.Routing(r.t.Context(), rigPrefix, client.RoutingQuery{Fenced: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}
