@@ -71,7 +71,7 @@ func leftTo(g protocol.GroupEvidence) string {
 }
 
 func unknownReason(rep Reply) string {
-	if !rep.Control.StreamExists && rep.Evidence == nil {
+	if !rep.Control.StreamExists {
 		return "the stream is missing"
 	}
 	if rep.Evidence != nil {
