@@ -117,7 +117,7 @@ func TestClusterFailover(t *testing.T) {
 	f.api = connect(t, f.server.URL())
 	declare(t, f.api, f.prefix, 2, protocol.ReshardingPolicy{})
 	putGroup(t, f.api, f.prefix, "g", protocol.GroupSpec{MemberLeaseMs: 1500, HeartbeatIntervalMs: 300})
-	f.tr = startTraffic(t, f.rdb, f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 100}, func() *client.Client { return connect(t, f.server.URL()) })
+	f.tr = startTraffic(t, f.rdb, f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 100, handling: 10 * time.Millisecond}, func() *client.Client { return connect(t, f.server.URL()) })
 
 	// In order: each goes on with what the one before has left.
 	for _, c := range []struct {

@@ -174,7 +174,7 @@ func newFailover(t *testing.T, c failoverCase) *failover {
 	f.api = connect(t, url)
 	declare(t, f.api, f.prefix, int64(c.from), f.policy)
 	putGroup(t, f.api, f.prefix, "g", protocol.GroupSpec{MemberLeaseMs: 1500, HeartbeatIntervalMs: 300})
-	f.tr = startTraffic(t, f.pair.Client(t), f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 120}, func() *client.Client { return connect(t, url) })
+	f.tr = startTraffic(t, f.pair.Client(t), f.prefix, "g", trafficConfig{producers: 2, consumers: 2, keys: 24, perSecond: 120, handling: 15 * time.Millisecond}, func() *client.Client { return connect(t, url) })
 	f.tr.until("traffic", failoverWait, func(t ledger.Tally) bool { return t.Handled > 60 })
 	return f
 }

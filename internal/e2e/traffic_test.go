@@ -34,8 +34,9 @@ type traffic struct {
 // trafficConfig says how much there is.
 type trafficConfig struct {
 	producers, consumers, keys int
-	perSecond                  int // of all producers
-	concurrency                int // logical members of each consumer
+	perSecond                  int           // of all producers
+	concurrency                int           // logical members of each consumer
+	handling                   time.Duration // of one entry: with it there is always something to drain
 }
 
 // startTraffic runs until stop; what the calls to the coordinator meet meanwhile is none of its
@@ -99,7 +100,16 @@ func startTraffic(t *testing.T, rdb redis.UniversalClient, prefix, group string,
 			Hooks: consumer.Hooks{AckRefused: func(shard, entries int) {
 				tr.failures.Store(fmt.Sprintf("shard %d: acknowledgement of %d entries was refused: two owners", shard, entries), true)
 			}},
-			Handler: func(_ context.Context, d consumer.Delivery) error {
+			Handler: func(ctx context.Context, d consumer.Delivery) error {
+				if c.handling > 0 {
+					work := time.NewTimer(c.handling)
+					defer work.Stop()
+					select {
+					case <-work.C:
+					case <-ctx.Done(): // the ownership has ended: it is the next owner's
+						return ctx.Err()
+					}
+				}
 				at, _ := readers.LoadOrStore(d.Shard, new(atomic.Int32))
 				working := at.(*atomic.Int32)
 				if working.Add(1) > 1 {
