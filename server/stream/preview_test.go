@@ -120,6 +120,7 @@ func TestPreviewActions(t *testing.T) {
 		{"fewer shards ONLINE", rest(3), policySpec(2, isOnline), protocol.PreviewReshard, "", 3, 2, []int{}, []int{2}, 2.0 / 3, false, "XSETID"},
 		{"no shards", rest(2), spec(0), protocol.PreviewReshard, "", 2, 0, []int{}, []int{0, 1}, 1, true, "XSETID"},
 		{"from no shards", none, spec(2), protocol.PreviewReshard, "", 0, 2, []int{0, 1}, []int{}, 1, false, "NONE"},
+		{"from no shards ONLINE", none, policySpec(2, isOnline), protocol.PreviewReshard, "", 0, 2, []int{0, 1}, []int{}, 1, false, "NONE"},
 		{"a change goes there", begun(protocol.PhaseDraining), spec(3), protocol.PreviewAttach, "its", 2, 3, []int{2}, []int{}, 2.0 / 3, true, "XSETID"},
 		{"a decided change went there", begun(protocol.PhaseConverging), spec(3), protocol.PreviewAttach, "its", 2, 3, []int{2}, []int{}, 2.0 / 3, false, "NONE"},
 		{"a change comes from there", begun(protocol.PhaseDraining), spec(2), protocol.PreviewCancel, "its", 2, 2, []int{}, []int{}, 0, false, "NONE"},
@@ -141,6 +142,9 @@ func TestPreviewActions(t *testing.T) {
 			}
 			if c.name == "a change goes elsewhere" != (len(p.Blockers) == 1 && p.Blockers[0].Code == string(protocol.CodeActiveMigration)) || len(p.Blockers) > 1 {
 				t.Errorf("blockers %+v", p.Blockers)
+			}
+			if c.fromN == 0 && len(p.Risks) > 0 {
+				t.Errorf("nothing is at risk where there was nothing: %+v", p.Risks)
 			}
 			if p.ShardsAdded == nil || p.ShardsRemoved == nil || p.Groups == nil || p.Blockers == nil || p.Risks == nil || p.Unknown == nil || p.Publishing.Producers == nil {
 				t.Errorf("a list is null: %+v", p)
@@ -287,6 +291,25 @@ func TestPreviewNotes(t *testing.T) {
 			h.put(4)
 			h.until(protocol.PhaseDraining)
 		}},
+		{name: "a change that is decided", spec: spec(4), prepare: func(h *harness) {
+			h.put(4)
+			h.until(protocol.PhaseConverging)
+			h.add(3, h.s.Layout) // what lies on a shard that is open is not in the way
+		}},
+		{name: "an ONLINE change that is decided", spec: policySpec(4, isOnline), prepare: func(h *harness) {
+			h.putSpec(policySpec(4, isOnline))
+			h.until(protocol.PhaseConverging)
+		}},
+		{name: "a change that waits for removed shards", spec: policySpec(1, isOnline), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS", "ENTRIES_DELETED"), says: []string{"3 undelivered entries on shard 2 and no live member"},
+			prepare: func(h *harness) {
+				h.backlogged(3, 0, 0, 2)
+				h.putSpec(policySpec(1, isOnline))
+				h.until(protocol.PhaseDrainingRemoved)
+				h.w.shards[1].unlink() // it may be gone already
+			}, facts: func(f *facts) { f.Members = nil }},
+		{name: "a group that is being registered", spec: spec(5), prepare: func(h *harness) {
+			h.turn(func(x *stream.Turn) { x.RegisterGroup("new", protocol.StartEarliest, h.w.now) })
+		}},
 		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries that are there now, some of which g still has to acknowledge"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.backlogged(1, 2, 1) }},
 		{name: "a shorter retention, all read", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 2 entries that are there now"},
@@ -336,6 +359,33 @@ func TestPreviewNotes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only shards that have to be drained, and where somebody counts who is behind, are looked at again.
+func TestBacklogged(t *testing.T) {
+	t.Parallel()
+	h := running(t, 4)
+	h.backlogged(2, 1, 0, 1, 3)
+	for _, c := range []struct {
+		spec protocol.StreamSpec
+		want []int
+	}{
+		{spec(5), []int{0, 1, 3}},
+		{spec(4), nil},
+		{policySpec(2, onlyGoing), []int{3}},
+		{policySpec(2, isOnline), []int{3}},
+		{policySpec(5, isOnline), nil},
+		{policySpec(5, func(p *protocol.ReshardingPolicy) { p.IgnoreGroups = []string{"g"} }), nil},
+	} {
+		d := h.decide(c.spec, 0)
+		got := d.Backlogged(h.look(d).Look)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, want %v", c.spec, got, c.want)
+		}
+		if steps := d.PlanProbe(7, []int{1}).Stages; len(steps) != 1 || len(steps[0]) != 1 || steps[0][0].Index != 1 || steps[0][0].Most != 7 {
+			t.Errorf("a look at shard 1 alone is %+v", steps)
+		}
 	}
 }
 
