@@ -1,7 +1,7 @@
 // Command generate makes what is made from something else:
 //
-//   - docs/index.md, docs/resources and docs/data-sources from the provider's schema, templates/
-//     and examples/, with tfplugindocs;
+//   - docs/index.md, docs/resources, docs/data-sources and their like from the provider's schema,
+//     templates/ and examples/, with tfplugindocs;
 //   - docs/errors.md from the table of error codes.
 //
 // It contacts no registry: the provider is built here and handed to Terraform as an override.
@@ -88,6 +88,9 @@ func providerDocs(ctx context.Context, docs []string) error {
 	schema, err := run(ctx, scratch, []string{"TF_CLI_CONFIG_FILE=" + filepath.Join(scratch, "terraformrc"), "CHECKPOINT_DISABLE=1"},
 		terraform, "providers", "schema", "-json")
 	if err != nil {
+		return err
+	}
+	if schema, err = withNewer(ctx, schema); err != nil {
 		return err
 	}
 	schemaFile := filepath.Join(scratch, "schema.json")

@@ -1,0 +1,11 @@
+# Got when it is needed, kept in no plan and no state.
+ephemeral "redisstream_token" "deploy" {
+  ttl = "30m"
+}
+
+# For instance, the same coordinator as another user sees it.
+provider "redisstream" {
+  alias    = "deploy"
+  endpoint = "https://coordinator.example.com"
+  token    = ephemeral.redisstream_token.deploy.token
+}

@@ -1,0 +1,6 @@
+import {
+  to = redisstream_shard_count.orders
+  identity = {
+    stream_prefix = "orders"
+  }
+}

@@ -1,0 +1,4 @@
+import {
+  to = redisstream_shard_count.orders
+  id = "orders"
+}

@@ -1,0 +1,4 @@
+import {
+  to = redisstream_stream_group.billing
+  id = "orders/billing"
+}
