@@ -307,18 +307,11 @@ func (w *world) remember(ctx context.Context) error {
 // have not, or when the order is promised.
 func orderWindow(r protocol.Resharding) (ledger.Window, bool, error) {
 	strict := r.Strategy == protocol.StrategyQuiesce && r.DrainScope == protocol.DrainAll
-	var from, to time.Time
-	for _, span := range r.Phases {
-		switch {
-		case span.EndedAt == nil:
-		case span.Phase == protocol.PhaseActivating && from.IsZero():
-			from = span.StartedAt
-		case span.Phase == protocol.PhaseOpening:
-			to = *span.EndedAt
-		}
-	}
+	changed := slices.ContainsFunc(r.Phases, func(span protocol.PhaseSpan) bool {
+		return span.Phase == protocol.PhaseOpening && span.EndedAt != nil
+	})
 	switch {
-	case to.IsZero(): // the layout has not changed
+	case !changed:
 		return ledger.Window{}, false, nil
 	case strict && r.OrderWindow != nil:
 		return ledger.Window{}, false, fmt.Errorf("resharding %s promises the order of each key and reports a window of disorder", r.ReshardingID)
@@ -327,7 +320,7 @@ func orderWindow(r protocol.Resharding) (ledger.Window, bool, error) {
 	case r.FromShardCount == r.ToShardCount: // a repair
 		return ledger.Window{}, false, nil
 	case r.OrderWindow == nil || r.OrderWindow.To == nil:
-		return ledger.Window{From: from, To: to}, true, nil
+		return ledger.Window{}, false, fmt.Errorf("resharding %s promises no order of the keys and does not report when they may be out of it", r.ReshardingID)
 	}
 	return ledger.Window{From: r.OrderWindow.From, To: *r.OrderWindow.To}, true, nil
 }
