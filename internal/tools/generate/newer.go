@@ -12,7 +12,8 @@ import (
 )
 
 // withNewer adds to the output of "terraform providers schema -json" what only a newer Terraform
-// would print: the provider is asked itself for its actions and list resources.
+// would print: the provider is asked itself for its actions, list resources and resource
+// identities.
 func withNewer(ctx context.Context, printed []byte) ([]byte, error) {
 	var all map[string]any
 	if err := json.Unmarshal(printed, &all); err != nil {
@@ -23,7 +24,8 @@ func withNewer(ctx context.Context, printed []byte) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("no schema of %s in what Terraform printed", overridden)
 	}
-	resp, err := providerserver.NewProtocol6(provider.New("docs")())().GetProviderSchema(ctx, &tfprotov6.GetProviderSchemaRequest{})
+	server := providerserver.NewProtocol6(provider.New("docs")())()
+	resp, err := server.GetProviderSchema(ctx, &tfprotov6.GetProviderSchemaRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("schema of the provider: %w", err)
 	}
@@ -34,7 +36,21 @@ func withNewer(ctx context.Context, printed []byte) ([]byte, error) {
 	for name, s := range resp.ListResourceSchemas {
 		lists[name] = map[string]any{"version": s.Version, "block": block(s.Block)}
 	}
-	ours["action_schemas"], ours["list_resource_schemas"] = actions, lists
+	identities := map[string]any{}
+	named, err := server.GetResourceIdentitySchemas(ctx, &tfprotov6.GetResourceIdentitySchemasRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("identities of the provider's resources: %w", err)
+	}
+	for name, s := range named.IdentitySchemas {
+		attributes := map[string]any{}
+		for _, a := range s.IdentityAttributes {
+			attributes[a.Name] = map[string]any{
+				"type": a.Type, "description": a.Description, "required_for_import": a.RequiredForImport, "optional_for_import": a.OptionalForImport,
+			}
+		}
+		identities[name] = map[string]any{"version": s.Version, "attributes": attributes}
+	}
+	ours["action_schemas"], ours["list_resource_schemas"], ours["resource_identity_schemas"] = actions, lists, identities
 	return json.Marshal(all)
 }
 
