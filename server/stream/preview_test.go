@@ -212,6 +212,9 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "an empty leftover", spec: spec(5), prepare: func(h *harness) {
 			*h.w.shards[3] = shard{exists: true, fenced: true, present: true, retired: "r0"}
 		}},
+		{name: "a removed shard of this layout comes back", spec: spec(5), prepare: func(h *harness) {
+			*h.w.shards[3] = shard{exists: true, fenced: true, present: true, epoch: h.s.Layout.Epoch, count: h.s.Layout.Count, entries: []int{1, 2}}
+		}},
 		{name: "another type", spec: spec(5), blockers: wantCodes("FOREIGN_KEYS_EXIST"), says: []string{"orders:3 exists and is no stream"}, facts: func(f *facts) {
 			f.Look.Replies[3].Err = "the key is no stream"
 		}},
@@ -295,7 +298,8 @@ func TestPreviewNotes(t *testing.T) {
 			h.put(4)
 			h.until(protocol.PhaseConverging)
 			h.add(3, h.s.Layout) // what lies on a shard that is open is not in the way
-		}},
+			h.add(0, h.s.Layout) // and waited for it is no more
+		}, facts: func(f *facts) { f.Members = nil }},
 		{name: "an ONLINE change that is decided", spec: policySpec(4, isOnline), prepare: func(h *harness) {
 			h.putSpec(policySpec(4, isOnline))
 			h.until(protocol.PhaseConverging)
