@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,10 @@ const (
 	// freshCheck is how old the proof of the aggregate's revision may be when a pass starts: well
 	// inside the effect lease, so that slow shards do not make every script late.
 	freshCheck = redisstore.EffectLease / 4
+	// passLife is how long a pass waits for shards that do not answer. Its replies count for the
+	// effect lease from its start: with a node that hangs, a pass that outlived it could not even
+	// say what it waits for.
+	passLife = redisstore.EffectLease * 3 / 4
 )
 
 // runner runs the passes over the shards that the stored state calls for, one at a time and
@@ -46,9 +51,11 @@ func (r *runner) survey() { r.surveyNow = true }
 
 func newReshardingID() string { return "reshard-" + uuid.NewString() }
 
-// startPass starts the pass that the state calls for, if this replica does the periodic work.
+// startPass starts the pass that the state calls for, if this replica does the periodic work. It is
+// called whenever something has happened, and every second.
 func (a *actor) startPass() {
 	r := &a.runner
+	a.report(time.Now())
 	if r.running || a.cache == nil || a.cache.unit.Stream == nil || a.cache.recover || a.e.stopping.Load() {
 		return
 	}
@@ -83,7 +90,9 @@ func (a *actor) startPass() {
 		if a.e.beforePass != nil {
 			a.e.beforePass(pass)
 		}
-		res := a.e.cfg.Store.RunPass(a.e.ctx, a.prefix, revision, checkedAt, pass)
+		ctx, cancel := context.WithTimeout(a.e.ctx, passLife)
+		defer cancel()
+		res := a.e.cfg.Store.RunPass(ctx, a.prefix, revision, checkedAt, pass)
 		a.passes <- res
 	})
 }
