@@ -130,7 +130,7 @@ func (r *rig) doEverything() []command {
 }
 
 // ask reads a page that the client has no call for.
-func (r *rig) ask(path string) {
+func (r *rig) ask(path string) string {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://"+r.addr+path, nil)
 	if err != nil {
@@ -142,7 +142,9 @@ func (r *rig) ask(path string) {
 		r.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("%s: %s, %v: %s", path, resp.Status, err, body)
 	}
+	return string(body)
 }

@@ -95,12 +95,7 @@ func newRig(t *testing.T, c change, backlog bool) *rig {
 		r.redis = redistest.Start(t)
 	}
 	r.rdb, r.redisURL = r.redis.Client(t), r.redis.URL()
-	r.api = connect(t, "http://"+r.addr)
-	var err error
-	if r.once, err = client.New(client.Config{Endpoints: []string{"http://" + r.addr}, Username: username, Password: password, Retries: -1}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.once.Close)
+	r.connect()
 
 	here := startCoordinatorHere(t, r.redis.URL())
 	api := connect(t, here.URL())
@@ -114,6 +109,18 @@ func newRig(t *testing.T, c change, backlog bool) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// connect makes the clients of the coordinator at the rig's address.
+func (r *rig) connect() {
+	r.t.Helper()
+	url := "http://" + r.addr
+	r.api = connect(r.t, url)
+	var err error
+	if r.once, err = client.New(client.Config{Endpoints: []string{url}, Username: username, Password: password, Retries: -1}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.once.Close)
 }
 
 // fill gives every shard the same entries under ids that do not depend on the time.
@@ -278,10 +285,40 @@ func (r *rig) settled() {
 	})
 }
 
+// request is the body that asks for the change.
+func (r *rig) request() protocol.PutStreamRequest {
+	to := int64(r.change.to)
+	return protocol.PutStreamRequest{ShardCount: &to, Resharding: r.change.policy(), RequestedBy: "e2e", Reason: r.t.Name()}
+}
+
 // put asks for the change.
 func (r *rig) put(ctx context.Context) (client.PutResult, error) {
-	to := int64(r.change.to)
-	return r.api.PutStream(ctx, rigPrefix, protocol.PutStreamRequest{ShardCount: &to, Resharding: r.change.policy(), RequestedBy: "e2e", Reason: r.t.Name()}, client.Call{})
+	return r.api.PutStream(ctx, rigPrefix, r.request(), client.Call{})
+}
+
+// drainsInVain brings a change of a rig with a backlog to DRAINING, and kills its coordinator there.
+func (r *rig) drainsInVain() protocol.Resharding {
+	r.t.Helper()
+	r.start("")
+	if _, err := r.put(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.eventually("DRAINING", func() bool {
+		res, ok := r.mine()
+		return ok && res.Phase == protocol.PhaseDraining && len(res.WaitingFor) > 0
+	})
+	res := r.stored()
+	r.kill()
+	return res
+}
+
+// another is a place for a second coordinator beside the first.
+func (r *rig) another() *rig {
+	r.t.Helper()
+	other := *r
+	other.runs, other.proc, other.addr = 100, nil, quietAddress(r.t)
+	other.connect()
+	return &other
 }
 
 // dies calls request and says whether the coordinator has then killed itself, or the change ended.

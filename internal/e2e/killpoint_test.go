@@ -226,15 +226,7 @@ func (c killCase) play(t *testing.T) (r *rig, died bool) {
 		r.arm()
 		return r, r.dies(func(ctx context.Context) error { _, err := r.put(ctx); return err })
 	case goingBack:
-		r.start("")
-		if _, err := r.put(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		r.eventually("DRAINING", func() bool {
-			res, ok := r.mine()
-			return ok && res.Phase == protocol.PhaseDraining && len(res.WaitingFor) > 0
-		})
-		r.kill()
+		r.drainsInVain()
 	case goingBackLate:
 		r.start("DECIDE#2/after") // the first one meets NOSCRIPT
 		r.settled()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -95,7 +96,7 @@ func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		point := watch.name(cmd)
 		n := watch.before(point)
 		err := next(ctx, cmd)
-		watch.after(point, n, outcome(cmd))
+		watch.after(point, n, outcome(cmd, err))
 		return err
 	}
 }
@@ -109,7 +110,7 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 			}
 			err := next(ctx, cmds[from:to])
 			for i := from; i < to; i++ {
-				watch.after(points[i], numbers[i], outcome(cmds[i]))
+				watch.after(points[i], numbers[i], outcome(cmds[i], err))
 			}
 			return err
 		}
@@ -173,9 +174,14 @@ func (w *watcher) meet(point string, n int) {
 	case Stop:
 		w.write(point, n, "stopped before it")
 		w.fault = Fault{}
+		// The other threads are stopped a moment after the one that takes the signal.
+		continued := make(chan os.Signal, 1)
+		signal.Notify(continued, syscall.SIGCONT)
 		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 			refuse("SIGSTOP", err)
 		}
+		<-continued
+		signal.Stop(continued)
 	case KillAfter:
 	}
 }
@@ -214,9 +220,14 @@ func (w *watcher) name(cmd redis.Cmder) string {
 	return pointOf(cmd.Args(), w.scripts)
 }
 
-// outcome is the code of a script's reply, or the first word of an error.
-func outcome(cmd redis.Cmder) string {
-	if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+// outcome is the code of a script's reply, or the first word of an error. failed is that of the whole
+// call: a command that was never sent may carry none.
+func outcome(cmd redis.Cmder, failed error) string {
+	err := cmd.Err()
+	if c, ok := cmd.(*redis.Cmd); err == nil && ok && c.Val() == nil {
+		err = failed
+	}
+	if err != nil && !errors.Is(err, redis.Nil) {
 		word, _, _ := strings.Cut(err.Error(), " ")
 		return "!" + word
 	}

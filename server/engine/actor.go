@@ -476,6 +476,7 @@ func (a *actor) commit(out aggregate.Outcome, batch []*command, now protocol.Ins
 	case errors.As(err, &clock):
 		return a.clockDisagrees(*commit)
 	case errors.Is(err, redisstore.ErrLate):
+		a.e.metrics.late()
 		return turnOutdated
 	}
 	a.log.Warn("commit", zap.Error(err))
