@@ -49,7 +49,10 @@ func (c *cut) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		through := slices.DeleteFunc(slices.Clone(cmds), c.hits)
-		err := next(ctx, through)
+		var err error
+		if len(through) > 0 {
+			err = next(ctx, through)
+		}
 		for _, cmd := range cmds {
 			if c.hits(cmd) {
 				cmd.SetErr(errCut)

@@ -165,7 +165,10 @@ func (f *fakeEngine) PreviewStream(_ context.Context, prefix string, spec protoc
 }
 
 func (f *fakeEngine) Recheck(_ context.Context, prefix, id string) (protocol.Resharding, error) {
-	return sampleResharding(prefix, id), f.record(recorded{call: "Recheck", prefix: prefix, id: id})
+	r := sampleResharding(prefix, id)
+	r.Warnings, r.OrderWindow = []string{"something went"}, &protocol.TimeWindow{From: at}
+	r.Recheck = &protocol.CertificateCheck{CheckedAt: at, Shards: []protocol.ShardCheck{{State: "UNKNOWN", Problems: []string{"no answer"}}, {ShardIndex: 1, State: "KEPT", Holds: true, Problems: []string{}}}}
+	return r, f.record(recorded{call: "Recheck", prefix: prefix, id: id})
 }
 
 func (f *fakeEngine) Stream(_ context.Context, prefix string) (protocol.Stream, error) {

@@ -136,6 +136,8 @@ func TestRefusedHeadersAndQueries(t *testing.T) {
 		{"DELETE", s + "?dryRun=false", "", "", "", "dryRun"},
 		{"POST", s + "/scale?dryRun=true", `{"targetShardCount":4,` + by + `}`, "", "", "dryRun"},
 		{"GET", s + "/routing?version=x", "", "", "", "version"},
+		{"GET", s + "/reshardings/r1?recheck=maybe", "", "", "", "recheck"},
+		{"GET", s + "/reshardings/r1?recheck=true&seenPhase=DRAINING", "", "", "", "recheck"},
 		{"GET", s + "/routing?maxWaitMs=-1", "", "", "", "maxWaitMs"},
 		{"GET", s + "/routing?fenced=maybe", "", "", "", "fenced"},
 		{"GET", s + "/routing?producerId=a%20b", "", "", "", "producerId"},

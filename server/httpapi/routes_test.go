@@ -38,6 +38,8 @@ func TestRoutes(t *testing.T) {
 		{"POST", s + "/publishing/resume", `{` + by + `}`, 200, "Resume"},
 		{"GET", s + "/reshardings", "", 200, "Reshardings"},
 		{"GET", s + "/reshardings/r1?seenPhase=DRAINING&maxWaitMs=100000000", "", 200, "Resharding"},
+		{"GET", s + "/reshardings/r1?recheck=true", "", 200, "Recheck"},
+		{"GET", s + "/reshardings/r1?recheck=false", "", 200, "Resharding"},
 		{"POST", s + "/reshardings/r1/rollback", `{` + by + `}`, 202, "Rollback"},
 		{"GET", g, "", 200, "Group"},
 		{"PUT", g, `{}`, 200, "PutGroup"},

@@ -39,6 +39,16 @@ func (f *fixture) run(revision int64, confirm bool, stages ...[]stream.Step) str
 	return f.RunPass(f.ctx, f.prefix, revision, at, stream.Pass{Stages: stages, Confirm: confirm})
 }
 
+// runStages is run for a pass of the test's own.
+func (f *fixture) runStages(revision int64, p stream.Pass) stream.PassResult {
+	f.t.Helper()
+	at, err := f.SampleTime(f.ctx, f.prefix)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.RunPass(f.ctx, f.prefix, revision, at, p)
+}
+
 // codes counts the replies by code.
 func codes(res stream.PassResult) map[shardscript.Code]int {
 	n := map[shardscript.Code]int{}
@@ -154,7 +164,18 @@ func TestRunPassConfirmed(t *testing.T) {
 	if res := f.run(1, true, provision); res.Confirmed != 0 || !res.Unconfirmed {
 		t.Fatalf("a frozen replica: confirmed %d, unconfirmed %v", res.Confirmed, res.Unconfirmed)
 	}
+	// Of two stages only the first is to be confirmed, and without that the second is not begun.
+	first := stream.Pass{ConfirmFirst: true, Stages: [][]stream.Step{provision[:1], provision[1:]}}
+	if res := f.runStages(1, first); !res.Unconfirmed || len(res.Replies) != 1 {
+		t.Fatalf("a frozen replica: unconfirmed %v, %d replies", res.Unconfirmed, len(res.Replies))
+	}
 	replica.Continue(t)
+	eventually(t, func() string {
+		if res := f.runStages(1, first); res.Confirmed != 1 || res.Unconfirmed || len(res.Replies) != 3 {
+			return fmt.Sprint("confirmed ", res.Confirmed, ", replies ", len(res.Replies))
+		}
+		return ""
+	})
 	eventually(t, func() string { // a repeat writes its stamp, so that there is something to wait for
 		if res := f.run(1, true, provision); res.Confirmed != 1 || res.Unconfirmed {
 			return fmt.Sprint("confirmed ", res.Confirmed)
