@@ -13,6 +13,9 @@ import (
 const (
 	redisDialTimeout = 2 * time.Second
 	redisIOTimeout   = 3 * time.Second
+	// How long it is believed where the slots of a cluster are: when a node dies, nobody tells a
+	// client that speaks to that node alone.
+	clusterSlotsLife = 2 * time.Second
 )
 
 // errRedisURL never quotes the URL: it may carry a password.
@@ -87,6 +90,7 @@ func parseManyHosts(base, kind, rest string) (func() redis.UniversalClient, erro
 			return nil, errRedisURL // a cluster has one database and no sentinel
 		}
 		cluster := many.Cluster()
+		cluster.ClusterStateReloadInterval = clusterSlotsLife
 		return func() redis.UniversalClient { return redis.NewClusterClient(cluster) }, nil
 	}
 	if master == "" {

@@ -152,7 +152,7 @@ func (f *clusterFailover) failover(node *redistest.Server, to int64, phase proto
 	from := f.tr.book.Count().Handled
 	f.tr.until("traffic", failoverWait, func(t ledger.Tally) bool { return t.Handled > from+40 })
 	// Retired shards go to archives, where the oracle finds them.
-	policy := protocol.ReshardingPolicy{Retire: protocol.RetireArchive, PauseTimeoutMs: 20_000, DrainTimeoutMs: 60_000}
+	policy := protocol.ReshardingPolicy{Retire: protocol.RetireArchive, PauseTimeoutMs: 40_000, DrainTimeoutMs: 60_000}
 	if phase == protocol.PhaseDraining {
 		for i := range 2 {
 			if err := f.rdb.XGroupCreate(t.Context(), protocol.ShardKey(f.prefix, i), "abandoned", "0").Err(); err != nil {
@@ -195,6 +195,9 @@ func (f *clusterFailover) failover(node *redistest.Server, to int64, phase proto
 	for _, r := range atRest(t, f.api, f.prefix) {
 		if r.Reason == t.Name() || r.ReshardingID == res.ReshardingID || strings.Contains(r.Reason, "lost") || strings.Contains(r.Reason, "sweep") {
 			t.Logf("afterwards: %d → %d (%s) %s: %s %s", r.FromShardCount, r.ToShardCount, r.ReshardingID, r.Phase, r.Reason, r.Error)
+		}
+		if phase == protocol.PhaseDraining && r.ReshardingID == res.ReshardingID && r.Phase != protocol.PhaseCompleted {
+			t.Errorf("it ended %s: who reads the shards of the dead node has not found the new one: %s", r.Phase, r.Error)
 		}
 		checkCertificate(t, r)
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -124,4 +126,24 @@ func (s *Shards) run(ctx context.Context, to processor, calls ...*Call) {
 			_ = to.Process(ctx, s.command(ctx, c, true))
 		}
 	}
+	for _, c := range calls {
+		s.heed(c.cmd.Err())
+	}
+}
+
+// heed has a cluster's client ask anew where the slots are, in the background, when err says that
+// a node is gone or is no primary any more. By itself the client does that when another node tells
+// it, which nobody does who speaks to the dead one alone, or once a minute.
+func (s *Shards) heed(err error) {
+	c, ok := s.rdb.(*redis.ClusterClient)
+	if !ok || err == nil || errors.Is(err, redis.Nil) {
+		return
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) && !slices.ContainsFunc([]string{"MOVED ", "READONLY ", "CLUSTERDOWN "}, func(prefix string) bool {
+		return strings.HasPrefix(reply.Error(), prefix)
+	}) {
+		return
+	}
+	c.ReloadState(context.Background()) // returns at once
 }
