@@ -92,7 +92,10 @@ func TestListResources(t *testing.T) {
 
 	all := c.list(shardCount, attrs{}, 0, true)
 	if len(all) != 2 || all[0].display != "invoices" || all[1].display != "orders" {
-		t.Fatalf("streams: %+v", all)
+		for _, l := range all {
+			t.Errorf("%q %q", l.display, errorsOf(l.diags))
+		}
+		t.FailNow()
 	}
 	if v := textOf(t, all[1].identity, "stream_prefix"); v != "orders" {
 		t.Errorf("identity of orders: %s", v)

@@ -407,7 +407,9 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	}
 	m.observe(ctx, s, last)
 	m.ShardCount = types.Int64Value(int64(confirmed(s, last)))
-	resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s)...)
+	if resp.Private != nil { // a list has no private state
+		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s)...)
+	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
