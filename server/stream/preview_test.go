@@ -143,6 +143,9 @@ func TestPreviewActions(t *testing.T) {
 			if c.name == "a change goes elsewhere" != (len(p.Blockers) == 1 && p.Blockers[0].Code == string(protocol.CodeActiveMigration)) || len(p.Blockers) > 1 {
 				t.Errorf("blockers %+v", p.Blockers)
 			}
+			if p.Action == protocol.PreviewAttach && c.paused && p.Publishing.LimitMs != h.s.Active.Deadline.Sub(h.w.now).Milliseconds() {
+				t.Errorf("the pause that runs is over in %d ms, want %s less now", p.Publishing.LimitMs, h.s.Active.Deadline)
+			}
 			if c.fromN == 0 && len(p.Risks) > 0 {
 				t.Errorf("nothing is at risk where there was nothing: %+v", p.Risks)
 			}
