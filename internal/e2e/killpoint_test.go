@@ -110,10 +110,13 @@ func plan(t *testing.T, changes []change) []killCase {
 			ways = []way{goOn, goBack}
 		}
 		for _, fault := range choose(seen[i]) {
+			if fault.N%2 == 0 {
+				slices.Reverse(ways)
+			}
 			for _, w := range ways {
 				at := fmt.Sprint(w, fault.Point)
-				if fault.Point == "COMMIT" { // each of the first change
-					at += fmt.Sprint(fault.N)
+				if fault.Point == "COMMIT" { // each of the first change, the ways in turn
+					at = fmt.Sprint("COMMIT", run.way, fault.N)
 				}
 				if *faultpoints != "all" && covered[at] {
 					continue
