@@ -66,7 +66,7 @@ func (l *shardCountList) List(ctx context.Context, req list.ListRequest, stream 
 			result.DisplayName = s.StreamPrefix
 			result.Diagnostics.Append(name(ctx, result.Identity, shardCountIdentity, s.StreamPrefix)...)
 			if req.IncludeResource {
-				fill(ctx, &l.shardCountResource, &result, shardCountIdentity, s.StreamPrefix)
+				fill(ctx, &l.shardCountResource, &result, s.StreamPrefix)
 			}
 			if !push(result) {
 				return
@@ -107,7 +107,7 @@ func (l *streamGroupList) List(ctx context.Context, req list.ListRequest, stream
 			result.DisplayName = g.StreamPrefix + "/" + g.ConsumerGroup
 			result.Diagnostics.Append(name(ctx, result.Identity, streamGroupIdentity, g.StreamPrefix, g.ConsumerGroup)...)
 			if req.IncludeResource {
-				fill(ctx, &l.streamGroupResource, &result, streamGroupIdentity, g.StreamPrefix, g.ConsumerGroup)
+				fill(ctx, &l.streamGroupResource, &result, result.DisplayName)
 			}
 			if !push(result) {
 				return
@@ -146,10 +146,10 @@ func name(ctx context.Context, into *tfsdk.ResourceIdentity, names []string, val
 }
 
 // fill gives a result the resource as an import would have it: imported, then read.
-func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.ListResult, names []string, values ...string) {
+func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.ListResult, id string) {
 	state := tfsdk.State{Raw: result.Resource.Raw, Schema: result.Resource.Schema}
 	imported := resource.ImportStateResponse{State: state}
-	r.ImportState(ctx, resource.ImportStateRequest{ID: strings.Join(values, "/")}, &imported)
+	r.ImportState(ctx, resource.ImportStateRequest{ID: id}, &imported)
 	result.Diagnostics.Append(imported.Diagnostics...)
 	if imported.Diagnostics.HasError() {
 		return

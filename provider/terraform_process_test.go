@@ -318,6 +318,13 @@ func TestAccT8Secrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte(login.AccessToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clientCert, clientKey := newAuthority(t).issue("terraform")
+	keyLines := strings.Split(strings.TrimSpace(clientKey), "\n")
+	keyLines = keyLines[1 : len(keyLines)-1]
 	config := fmt.Sprintf("provider \"redisstream\" {}\nresource \"redisstream_shard_count\" \"x\" {\n stream_prefix = %q\n shard_count = 2\n}\n", redistest.Prefix(t))
 	trace := "TF_LOG=TRACE"
 	for name, tt := range map[string]struct {
@@ -329,6 +336,8 @@ func TestAccT8Secrets(t *testing.T) {
 		"wrong password":       {[]string{envEndpoint + "=" + c.url, envUsername + "=admin", envPassword + "=Wr0ng-&-P4ssw0rd"}, 1, []string{"Wr0ng-&-P4ssw0rd"}},
 		"token with a newline": {[]string{envEndpoint + "=" + c.url, envToken + "=" + login.AccessToken + "\n"}, 0, []string{login.AccessToken}},
 		"broken token":         {[]string{envEndpoint + "=" + c.url, envToken + "=abc-T0k3n-d3f\rX-Evil: 1"}, 1, []string{"abc-T0k3n-d3f"}},
+		"token file":           {[]string{envEndpoint + "=" + c.url, envTokenFile + "=" + tokenFile}, 0, []string{login.AccessToken}},
+		"client key":           {[]string{envEndpoint + "=" + c.url, envUsername + "=admin", envPassword + "=" + password, envClientCert + "=" + clientCert, envClientKey + "=" + clientKey}, 0, keyLines},
 		"password in the URL":  {[]string{envEndpoint + "=" + strings.Replace(c.url, "http://", "http://admin:Url-P4ssw0rd@", 1)}, 1, []string{"Url-P4ssw0rd"}},
 	} {
 		t.Run(name, func(t *testing.T) {

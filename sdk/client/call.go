@@ -164,9 +164,8 @@ func (c *Client) noteLoad(sent time.Time, status int, err error) bool {
 		}
 		return false
 	}
-	var e *Error
 	after := time.Duration(0)
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		after = min(e.RetryAfter, c.cfg.OverloadBudget/2)
 	}
 	c.pace.overloaded(sent, time.Now(), after)
