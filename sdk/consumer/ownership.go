@@ -66,6 +66,16 @@ func (o *ownership) revoke() {
 // drop ends everything at once.
 func (o *ownership) drop(cause error) { o.cancel(cause) }
 
+// wasRevoked says whether the member has asked for an orderly end.
+func (o *ownership) wasRevoked() bool {
+	select {
+	case <-o.revoked:
+		return true
+	default:
+		return false
+	}
+}
+
 // stopped says that nothing more is to be read or dispatched.
 func (o *ownership) stopped() bool { return o.reading.Err() != nil || !o.m.alive() }
 
@@ -96,6 +106,10 @@ func (o *ownership) end() {
 		}
 	}
 	cause := context.Cause(o.ctx)
+	if cause == nil && (!o.wasRevoked() || len(o.unacked) > 0 && !o.m.alive()) {
+		// The lease ended and the member has not said so yet: what was handled last may come again.
+		cause = errors.Join(ErrOwnershipLost, errors.New(string(membership.LeaseEnded)))
+	}
 	o.cancel(ErrOwnershipLost)
 	o.endRead()
 	if o.assigned {
