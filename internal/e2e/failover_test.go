@@ -475,7 +475,8 @@ func (f *failover) finish() {
 	f.oracle.collect(t, f.pair.Client(t))
 	f.oracle.await(t, f.tr)
 	tally := f.tr.book.Count()
-	if tally.Strict > 0 && f.c.strategy == protocol.StrategyQuiesce {
+	// Order is promised through a failover only where replicas had to confirm (resharding.md 1.1).
+	if tally.Strict > 0 && f.c.strategy == protocol.StrategyQuiesce && f.c.kill == killUnheeding {
 		t.Errorf("%d order violations: %+v", tally.Strict, tally.Examples)
 	}
 	t.Logf("published %d (unknown %d), handled %d, duplicates %d, lost by Redis %d, order violations %d; the oracle knows %d", tally.Published, tally.Unknown, tally.Handled, tally.Duplicates, tally.Lost, tally.Strict, f.oracle.count())
