@@ -353,7 +353,7 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
 	}
 	detail += fmt.Sprintf("\n\nThe stream keeps its %d shards. Remove the cause and apply again. "+
-		"A consumer group that nobody reads for holds up every drain, also one whose redisstream_stream_group was destroyed: its Redis consumer group stays, with what it has not read. Register it again and let a consumer read the rest, or name it in ignore_groups to give that up.", r.FromShardCount)
+		"A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups: both give up what it has not read.", r.FromShardCount)
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }
 

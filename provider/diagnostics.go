@@ -27,6 +27,7 @@ var adviceFor = map[protocol.Code]advice{
 	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "Run terraform plan again: it will propose to create the group."},
 	protocol.CodeMigrationNotFound:     {"The resharding does not exist", "The coordinator keeps a bounded number of reshardings of each stream: see the data source redisstream_reshardings for those on record."},
 	protocol.CodeGroupHasMembers:       {"The consumer group has live members", "Stop its consumers first, or set force_destroy = true, apply, and destroy again."},
+	protocol.CodeGroupNotEmpty:         {"The consumer group has not finished", "Let its consumers read and acknowledge the rest, or set force_destroy = true, apply, and destroy again: what is left is then lost to the group."},
 	protocol.CodeActiveMigration:       {"Another resharding is running", "Wait until it has ended or roll it back, then apply again."},
 	protocol.CodeStreamNotEmpty:        {"The stream still holds entries", "Let its consumer groups read and acknowledge them, then destroy again."},
 	protocol.CodeForeignKeys:           {"Keys of somebody else are in the way", "Move or remove the named Redis keys, or choose another stream_prefix."},

@@ -178,6 +178,8 @@ type Stream struct {
 // StreamList answers GET /streams.
 type StreamList struct {
 	Streams []Stream `json:"streams"`
+	// Unreadable are the prefixes of streams whose stored state cannot be read (STATE_UNREADABLE).
+	Unreadable []string `json:"unreadable"`
 }
 
 // DeleteStreamRequest is the optional body of DELETE /streams/{p}. Force drops what is left

@@ -70,7 +70,8 @@ type API interface {
 	// PreviewStream is what PutStream would do, as far as it can be known; it changes nothing.
 	PreviewStream(ctx context.Context, prefix string, spec protocol.StreamSpec, ifMatch int64) (protocol.Preview, error)
 	Stream(ctx context.Context, prefix string) (protocol.Stream, error)
-	Streams(ctx context.Context) ([]protocol.Stream, error)
+	// Streams lists all that can be read, and names those whose stored state cannot.
+	Streams(ctx context.Context) (protocol.StreamList, error)
 	// Retention tells what the stream's groups have lost to its retention, and otherwise.
 	Retention(ctx context.Context, prefix string) (protocol.RetentionReport, error)
 	DeleteStream(ctx context.Context, prefix string, force bool, m Mutation) error

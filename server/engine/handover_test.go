@@ -270,7 +270,7 @@ func TestWhatIsLeftOfALostHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; {
-		if all, err := r.Streams(t.Context()); err == nil && len(all) == 1 {
+		if all, err := r.Streams(t.Context()); err == nil && len(all.Streams) == 1 {
 			break
 		}
 		if time.Now().After(deadline) {

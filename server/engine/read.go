@@ -29,22 +29,24 @@ func (e *Engine) Stream(ctx context.Context, prefix string) (protocol.Stream, er
 }
 
 // Streams reads all streams of the index. One that is gone since is left out.
-func (e *Engine) Streams(ctx context.Context) ([]protocol.Stream, error) {
+func (e *Engine) Streams(ctx context.Context) (protocol.StreamList, error) {
 	prefixes, err := e.index(ctx)
 	if err != nil {
-		return nil, err
+		return protocol.StreamList{}, err
 	}
-	views := make([]protocol.Stream, 0, len(prefixes))
+	list := protocol.StreamList{Streams: make([]protocol.Stream, 0, len(prefixes)), Unreadable: []string{}}
 	for _, prefix := range prefixes {
 		view, err := e.Stream(ctx, prefix)
 		switch {
 		case err == nil:
-			views = append(views, view)
+			list.Streams = append(list.Streams, view)
+		case asProtocol(err).Code == protocol.CodeStateUnreadable:
+			list.Unreadable = append(list.Unreadable, prefix)
 		case asProtocol(err).Code != protocol.CodeStreamNotFound:
-			return nil, err
+			return protocol.StreamList{}, err
 		}
 	}
-	return views, nil
+	return list, nil
 }
 
 func (e *Engine) index(ctx context.Context) ([]string, error) {
@@ -156,7 +158,7 @@ func (e *Engine) Groups(ctx context.Context) ([]protocol.Group, error) {
 			}
 			return nil
 		})
-		if err != nil {
+		if err != nil && asProtocol(err).Code != protocol.CodeStateUnreadable { // Streams names those
 			return nil, err
 		}
 	}

@@ -182,8 +182,8 @@ func (f *fakeEngine) Retention(_ context.Context, prefix string) (protocol.Reten
 		f.record(recorded{call: "Retention", prefix: prefix})
 }
 
-func (f *fakeEngine) Streams(context.Context) ([]protocol.Stream, error) {
-	return nil, f.record(recorded{call: "Streams"})
+func (f *fakeEngine) Streams(context.Context) (protocol.StreamList, error) {
+	return protocol.StreamList{Streams: []protocol.Stream{}, Unreadable: []string{}}, f.record(recorded{call: "Streams"})
 }
 
 func (f *fakeEngine) DeleteStream(_ context.Context, prefix string, force bool, m engine.Mutation) error {

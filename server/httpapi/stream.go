@@ -10,11 +10,8 @@ import (
 )
 
 func (h *Handler) listStreams(ctx context.Context, _ *call) (reply, error) {
-	streams, err := h.engine.Streams(ctx)
-	if streams == nil {
-		streams = []protocol.Stream{}
-	}
-	return ok(protocol.StreamList{Streams: streams}), err
+	list, err := h.engine.Streams(ctx)
+	return ok(list), err
 }
 
 func (h *Handler) getStream(ctx context.Context, c *call) (reply, error) {

@@ -96,6 +96,9 @@ func (t *Turn) noteUnfenced(o outcome, now protocol.Instant) {
 // noteNotEmpty reports entries on a shard that was never open. It is left to the sweep, which
 // has it drained.
 func (t *Turn) noteNotEmpty(o outcome, now protocol.Instant) {
+	if t.State().Active.ErrorCode == protocol.CodeForeignKeys {
+		return // the leftovers for which the change is rolled back, as its reason says
+	}
 	if left := o.with(shardscript.NotEmpty); len(left) > 0 {
 		t.edit(now).alert(fmt.Sprintf("%s got entries before it was open; it stays until it is drained", shardList(left)), now)
 	}
