@@ -14,3 +14,6 @@ func Held(e *Engine, prefix string) int {
 	}
 	return 0
 }
+
+// Probing is the number of passes of previews that run.
+func Probing(e *Engine) int { return len(e.probing) }

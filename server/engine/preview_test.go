@@ -452,6 +452,7 @@ func TestPreviewEndsWithItsCaller(t *testing.T) {
 		done <- err
 	}()
 	await(t, "the first look at the shards", watching.done)
+	w.eventually("the end of the first look", 30*time.Second, func() (bool, string) { return engine.Probing(e) == 0, "" })
 	cancel()
 	select {
 	case err := <-done:
