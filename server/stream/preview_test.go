@@ -159,6 +159,44 @@ func TestPreviewActions(t *testing.T) {
 	}
 }
 
+// A call that is refused is previewed as far as it can be: as what it would do were it not.
+func TestPreviewOfARefusedCall(t *testing.T) {
+	t.Parallel()
+	h := running(t, 2)
+	stale := func(n int) protocol.Preview {
+		d := h.decide(spec(n), 77)
+		return stream.Preview(d, h.look(d))
+	}
+	if p := stale(2); p.Action != protocol.PreviewNone || len(p.Blockers) != 1 {
+		t.Errorf("the same, of another generation: %+v", p)
+	}
+	if p := stale(3); p.Action != protocol.PreviewReshard || !slices.Equal(p.ShardsAdded, []int{2}) || len(p.Blockers) != 1 {
+		t.Errorf("another count, of another generation: %+v", p)
+	}
+	h.turn(func(x *stream.Turn) {
+		if err := x.Delete(true, stream.Request{}, h.w.now); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if p := h.preview(spec(1)); p.Action != protocol.PreviewCreate || p.FromShardCount != 0 || !slices.Equal(p.ShardsAdded, []int{0}) || len(p.Groups) != 0 || p.Publishing.Paused {
+		t.Errorf("of a stream that is being deleted: %+v", p)
+	}
+}
+
+// TestAssigned: members have the shards of the layout that a call leads to, and keep those that
+// there are when it cancels a change.
+func TestAssigned(t *testing.T) {
+	t.Parallel()
+	h := running(t, 2)
+	h.put(3)
+	h.until(protocol.PhaseDraining)
+	for n, want := range map[int]int{2: 2, 3: 3} {
+		if got := h.decide(spec(n), 0).Assigned(); got != want {
+			t.Errorf("asked for %d while 3 are on their way: %d are assigned, want %d", n, got, want)
+		}
+	}
+}
+
 // backlogged leaves group g with entries undelivered and pending on shards, and drains all others.
 func (h *harness) backlogged(undelivered, pending int, shards ...int) {
 	h.t.Helper()
@@ -262,7 +300,7 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "an ignored backlog on what stays", spec: policySpec(2, func(p *protocol.ReshardingPolicy) { p.IgnoreGroups = []string{"g"} }), prepare: func(h *harness) { h.backlogged(3, 1, 0) }},
 		{name: "an ignored backlog on what goes", spec: policySpec(2, func(p *protocol.ReshardingPolicy) { p.IgnoreGroups, p.Retire = []string{"g"}, protocol.RetireArchive }),
 			risks: wantCodes("IGNORED_BACKLOG"), says: []string{"has not acknowledged on shard 2 goes"}, prepare: func(h *harness) { h.backlogged(3, 1, 0, 2) }},
-		{name: "a lost group and members", spec: spec(5), risks: wantCodes("GROUP_MISSING"), says: []string{"waits until a member has made it again"}, prepare: func(h *harness) { delete(h.w.shards[1].groups, "g") }},
+		{name: "a lost group and members", spec: spec(5), risks: wantCodes("GROUP_MISSING"), says: []string{"waits until a member has made it again", "it is missing on shard 1, and what is missing never counts as drained"}, prepare: func(h *harness) { delete(h.w.shards[1].groups, "g") }},
 		{name: "a lost group and nobody", spec: spec(5), risks: wantCodes("GROUP_MISSING"), says: []string{"no member is alive", "then the change is rolled back"},
 			prepare: func(h *harness) { delete(h.w.shards[1].groups, "g") }, facts: func(f *facts) { f.Members = nil }},
 		{name: "a lost group out of the scope", spec: policySpec(5, isOnline), risks: wantCodes("ORDER_NOT_PROMISED"), prepare: func(h *harness) { delete(h.w.shards[1].groups, "g") }},
