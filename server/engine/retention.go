@@ -23,24 +23,25 @@ type retention struct {
 	due     time.Time
 	more    []int     // shards whose last slice left something to do
 	warned  time.Time // last word about a shard that could not be trimmed
-	removed int64     // since the last look at all shards
+	removed int64     // since there was last nothing more to do
 }
 
-// plan is the next slice, if one is due: of the shards that are not done, else of all.
+// plan is the next slice: of all shards when that is due, so that none waits for one that is never
+// done, or that a change has taken away meanwhile; else of the shards that are not done.
 func (r *retention) plan(s *stream.State, now time.Time) stream.Pass {
 	switch {
+	case !now.Before(r.due):
+		return stream.PlanRetention(s, nil)
 	case len(r.more) > 0:
 		return stream.PlanRetention(s, r.more)
-	case now.Before(r.due):
-		return stream.Pass{}
 	}
-	return stream.PlanRetention(s, nil)
+	return stream.Pass{}
 }
 
 // begun is told that the pass of plan is on its way. Replicas and streams are kept from doing
 // this all at once by a fifth of the interval, up or down.
 func (r *retention) begun(now time.Time, every time.Duration) {
-	if len(r.more) == 0 {
+	if !now.Before(r.due) { // as plan saw it
 		r.due = now.Add(time.Duration((0.8 + 0.4*rand.Float64()) * float64(every)))
 	}
 	r.more = nil
