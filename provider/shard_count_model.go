@@ -205,7 +205,7 @@ func sameSet(a, b types.Set) bool {
 }
 
 // declared says whether everything that the coordinator would be told is known.
-func (m *shardCountModel) declared() bool {
+func (m *shardCountModel) declared(ctx context.Context) bool {
 	for _, v := range []attr.Value{m.StreamPrefix, m.ShardCount, m.Strategy, m.DrainScope, m.Retire, m.PauseTimeout, m.DrainTimeout, m.OnTimeout, m.IgnoreGroups} {
 		if v.IsUnknown() {
 			return false
@@ -217,7 +217,7 @@ func (m *shardCountModel) declared() bool {
 		}
 	}
 	var ignored diag.Diagnostics
-	_, known := retention(context.Background(), m.Retention, &ignored)
+	_, known := retention(ctx, m.Retention, &ignored)
 	return known
 }
 

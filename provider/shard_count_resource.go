@@ -255,7 +255,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 			protected(state, &resp.Diagnostics) // replacing destroys
 		}
 		return
-	case !plan.declared():
+	case !plan.declared(ctx):
 		return // not known before apply: nothing can be asked
 	}
 	if want := plan.spec(ctx, &resp.Diagnostics); !resp.Diagnostics.HasError() {

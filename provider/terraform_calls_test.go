@@ -99,7 +99,7 @@ func (c *core) invoke(kind string, config attrs) (progress []string, diags []*tf
 	c.t.Helper()
 	typ := c.schema.ActionSchemas[kind].Schema.ValueType()
 	cfg := c.pack(typ, object(typ, config))
-	actions := c.server.(tfprotov6.ProviderServerWithActions) //nolint:forcetypeassert,staticcheck // the framework serves actions; there is no other interface yet
+	actions := c.server.(tfprotov6.ProviderServerWithActions) //nolint:staticcheck // the framework serves actions; there is no other interface yet
 	checked, err := actions.ValidateActionConfig(c.t.Context(), &tfprotov6.ValidateActionConfigRequest{ActionType: kind, Config: cfg})
 	if err != nil {
 		c.t.Fatal(err)
@@ -140,7 +140,7 @@ type listed struct {
 func (c *core) list(kind string, config attrs, limit int64, whole bool) []listed {
 	c.t.Helper()
 	typ := c.schema.ListResourceSchemas[kind].ValueType()
-	stream, err := c.server.(tfprotov6.ProviderServerWithListResource).ListResource( //nolint:forcetypeassert,staticcheck // as above
+	stream, err := c.server.(tfprotov6.ProviderServerWithListResource).ListResource( //nolint:staticcheck // as above
 		c.t.Context(), &tfprotov6.ListResourceRequest{
 			TypeName: kind, Config: c.pack(typ, object(typ, config)), Limit: limit, IncludeResource: whole,
 		})

@@ -51,7 +51,7 @@ func consume() error {
 			r.report(lineBegin, d.Shard, d.OwnershipEpoch, d.ID, key, number, now())
 			// Most entries take no time; some take long enough to be met by a kill.
 			if rand.IntN(20) == 0 {
-				time.Sleep(rand.N(8 * time.Millisecond)) //nolint:forbidigo // the work of the handler, not a wait for something
+				time.Sleep(rand.N(8 * time.Millisecond)) // the work of the handler, not a wait for something
 			}
 			r.report(lineEnd, d.Shard, d.ID, now())
 			return nil

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -97,12 +99,11 @@ func newRig(t *testing.T, c change, backlog bool) *rig {
 	r.rdb, r.redisURL = r.redis.Client(t), r.redis.URL()
 	r.connect()
 
-	here := startCoordinatorHere(t, r.redis.URL())
-	api := connect(t, here.URL())
-	declare(t, api, rigPrefix, int64(c.from), c.policy())
-	putGroup(t, api, rigPrefix, "g", protocol.GroupSpec{})
+	r.start("")
+	declare(t, r.api, rigPrefix, int64(c.from), c.policy())
+	putGroup(t, r.api, rigPrefix, "g", protocol.GroupSpec{})
 	r.fill(backlog)
-	here.Close()
+	r.proc.Stop()
 	r.before = takeSnapshot(t, r.rdb)
 	// Redis knows none of the scripts, as after its own start: the ways through NOSCRIPT are taken.
 	if err := r.rdb.ScriptFlush(t.Context()).Err(); err != nil {
@@ -495,11 +496,7 @@ func (r *rig) isBefore(id string) {
 	r.atRest()
 	except := notRestored(rigKeyPrefix, rigPrefix, r.change.from, r.change.to)
 	now := takeSnapshot(r.t, r.rdb)
-	before := snapshot{}
-	for line, v := range r.before {
-		before[line] = v
-	}
-	if diff := before.without(except).differences(now.without(except)); len(diff) > 0 {
+	if diff := maps.Clone(r.before).without(except).differences(now.without(except)); len(diff) > 0 {
 		r.t.Errorf("not as before:\n%s", strings.Join(diff, "\n"))
 	}
 	checkTombstones(r.t, r.rdb, rigPrefix, id, r.change.from, r.change.to)
@@ -619,29 +616,6 @@ func inParallel[C any](t *testing.T, cases []C, name func(C) string, run func(*t
 	}
 	close(queue)
 	workers.Wait()
-}
-
-// hereServer is a coordinator in this process, for what happens before a test.
-type hereServer struct {
-	URL   func() string
-	Close func()
-}
-
-func startCoordinatorHere(t *testing.T, redisURL string) hereServer {
-	t.Helper()
-	s := newServer(t, redisURL, rigKeyPrefix)
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	stop := sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), rigPatience)
-		defer cancel()
-		if err := s.Stop(ctx); err != nil {
-			t.Errorf("stop of the coordinator: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return hereServer{URL: s.URL, Close: stop}
 }
 
 // occurrences lists the points that a coordinator passed once it was armed, each with its number.

@@ -116,17 +116,6 @@ func (s snapshot) without(pattern *regexp.Regexp) snapshot {
 	return s
 }
 
-// replace puts text in place of what differs by chance: ids of reshardings, run ids of servers.
-func (s snapshot) replace(old, with string) snapshot {
-	if old == "" {
-		return s
-	}
-	for line, v := range s {
-		s[line] = strings.ReplaceAll(v, old, with)
-	}
-	return s
-}
-
 // differences lists the lines in which two snapshots are not the same.
 func (s snapshot) differences(other snapshot) []string {
 	var out []string

@@ -115,8 +115,7 @@ func (j *Journal) judgeKey(key int, v *Verdict, work map[[2]int][]span) {
 // judgeOrder looks at the first handling of every entry of a key.
 func (j *Journal) judgeOrder(group, key int, first []*Handling, v *Verdict) {
 	var earliest *Handling // of those with higher numbers
-	for n := len(first) - 1; n >= 0; n-- {
-		late := first[n]
+	for n, late := range slices.Backward(first) {
 		if late == nil {
 			continue
 		}

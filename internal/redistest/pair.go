@@ -73,7 +73,7 @@ func (p *Pair) Promote(tb testing.TB) {
 	p.Primary.Kill()
 	c := p.Replica.client()
 	defer func() { _ = c.Close() }()
-	if err := poll(startTimeout, func(ctx context.Context) error { return c.SlaveOf(ctx, "NO", "ONE").Err() }); err != nil {
+	if err := poll(startTimeout, func(ctx context.Context) error { return c.ReplicaOf(ctx, "NO", "ONE").Err() }); err != nil {
 		tb.Fatalf("promote %s: %v", p.Replica.Addr, err)
 	}
 }
@@ -93,7 +93,7 @@ func (p *Pair) Rejoin(tb testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	host, port := hostPort(tb, p.link.Addr)
-	if err := c.SlaveOf(ctx, host, port).Err(); err != nil {
+	if err := c.ReplicaOf(ctx, host, port).Err(); err != nil {
 		tb.Fatalf("make %s a replica: %v", p.Replica.Addr, err)
 	}
 	if err := p.Replica.waitInSync(p.Primary, 2*startTimeout); err != nil {

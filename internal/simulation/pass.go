@@ -85,7 +85,7 @@ func (p *passRunner) stage(pass stream.Pass, i int, revision int64, checked prot
 		sent, notAfter := p.inNodeTime(step, checked)
 		r.call(string(step.Script)+" "+num(int64(step.Index)), step.Index, stepTimeout, func() {
 			reply = r.s.oracle.script(r, sent, revision, notAfter)
-			// ConfirmFirst is not modelled: here `high` may be lost, which is the harder case.
+			// ConfirmFirst is not in the model: here `high` may be lost, which is the harder case.
 			if pass.Confirm {
 				confirmed = r.s.confirm(step.Index)
 			}

@@ -177,7 +177,7 @@ func TestDeleteGroupSurvivesTheReplica(t *testing.T) {
 	if err := <-first; err == nil {
 		t.Error("answered as done while the groups were there")
 	}
-	if _, err := a.Engine.Group(t.Context(), w.prefix, "g"); refusal(err).Code != protocol.CodeGroupNotFound {
+	if _, err := a.Group(t.Context(), w.prefix, "g"); refusal(err).Code != protocol.CodeGroupNotFound {
 		t.Errorf("%v", err)
 	}
 	_, _, err := a.PutGroup(t.Context(), w.prefix, "g", quick, mutation("PUT_GROUP"))

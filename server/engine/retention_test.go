@@ -182,7 +182,7 @@ func TestRetention(t *testing.T) {
 		})
 		w.retain(k.Engine, 3, protocol.Retention{})
 		w.eventually("what had begun has ended", 30*time.Second, func() (bool, string) { // the change is in force one effect lease later at the latest
-			s, err := k.Engine.Stream(t.Context(), w.prefix)
+			s, err := k.Stream(t.Context(), w.prefix)
 			return err == nil && s.Spec.Retention.Policy == protocol.RetentionNone, fmt.Sprintf("%+v, %v", s.Spec, err)
 		})
 		// The shards go on from where they were: a drain, and its evidence, see the counts.

@@ -262,7 +262,7 @@ func (v *previewer) inTheWay(index int, rep Reply) string {
 // barrier says what keeps appends from the shards that are sealed.
 func (v *previewer) barrier() {
 	r := v.r
-	if r == nil || v.p.Action == protocol.PreviewCancel || !(r.seals() && !r.decided()) && !r.Removed() {
+	if r == nil || v.p.Action == protocol.PreviewCancel || (!r.seals() || r.decided()) && !r.Removed() {
 		return
 	}
 	v.p.Barrier = barrierUnknown

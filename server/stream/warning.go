@@ -87,9 +87,9 @@ func (t *Turn) warn(o outcome, last bool, now protocol.Instant) {
 
 // warningTexts are the warnings of a record, as sentences.
 func warningTexts(r *Resharding) []string {
-	list := make([]string, len(r.Warnings))
-	for i, w := range r.Warnings {
-		list[i] = w.Text
+	list := make([]string, 0, len(r.Warnings)+1)
+	for _, w := range r.Warnings {
+		list = append(list, w.Text)
 	}
 	if len(list) == mostWarnings {
 		list = append(list, "and perhaps more: only so many are kept; the certificate has all counts")

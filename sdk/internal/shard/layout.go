@@ -25,7 +25,7 @@ func (s *Shards) Control(ctx context.Context, index int) (shardscript.Control, e
 	}
 	fields, err := node.HGetAll(ctx, protocol.ControlKey(s.prefix, index)).Result()
 	if err != nil {
-		s.heed(err)
+		s.heed(ctx, err)
 		return shardscript.Control{}, fmt.Errorf("control hash of shard %d: %w", index, err)
 	}
 	c, err := shardscript.ParseControl(fields)
@@ -136,6 +136,6 @@ func (s *Shards) RunBare(ctx context.Context, b *BareAppends) {
 		return nil
 	})
 	for i := range b.cmds {
-		s.heed(b.cmds[i].Err())
+		s.heed(ctx, b.cmds[i].Err())
 	}
 }

@@ -78,7 +78,7 @@ func (s *Shards) Read(ctx context.Context, o Ownership, count int, ids []string)
 	if unknownScript(call.cmd.Err()) {
 		s.run(ctx, s.rdb, call)
 	}
-	s.heed(call.cmd.Err())
+	s.heed(ctx, call.cmd.Err())
 	reply, err := o.checked(call)
 	if err != nil || reply.Code != shardscript.OK {
 		return nil, reply, err // whatever the read did
@@ -113,7 +113,7 @@ func (s *Shards) MakeGroup(ctx context.Context, o Ownership) (shardscript.Code, 
 func (s *Shards) LastDelivered(ctx context.Context, o Ownership) (string, error) {
 	groups, err := s.rdb.XInfoGroups(ctx, s.Key(o.Index)).Result()
 	if err != nil {
-		s.heed(err)
+		s.heed(ctx, err)
 		return "", fmt.Errorf("groups of shard %d: %w", o.Index, err)
 	}
 	for _, g := range groups {

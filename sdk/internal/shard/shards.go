@@ -127,14 +127,14 @@ func (s *Shards) run(ctx context.Context, to processor, calls ...*Call) {
 		}
 	}
 	for _, c := range calls {
-		s.heed(c.cmd.Err())
+		s.heed(ctx, c.cmd.Err())
 	}
 }
 
 // heed has a cluster's client ask anew where the slots are, in the background, when err says that
 // a node is gone or is no primary any more. By itself the client does that when another node tells
 // it, which nobody does who speaks to the dead one alone, or once a minute.
-func (s *Shards) heed(err error) {
+func (s *Shards) heed(ctx context.Context, err error) {
 	c, ok := s.rdb.(*redis.ClusterClient)
 	if !ok || err == nil || errors.Is(err, redis.Nil) {
 		return
@@ -145,5 +145,5 @@ func (s *Shards) heed(err error) {
 	}) {
 		return
 	}
-	c.ReloadState(context.Background()) // returns at once
+	c.ReloadState(context.WithoutCancel(ctx)) // returns at once
 }
