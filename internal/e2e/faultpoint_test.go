@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
