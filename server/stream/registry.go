@@ -57,9 +57,19 @@ func (g *GroupEntry) startID() string {
 	return "0"
 }
 
+// sideSteps bounds the steps of one pass of MKGROUP or RMGROUP.
+const sideSteps = 4000
+
+// atOnce are the first of the groups, as many as one pass can be done with: a group counts only
+// when every shard has answered for it in one pass, which has no longer than the effect lease. Of
+// a pass over all of them nothing might ever count.
+func atOnce(names []string, shards int) []string {
+	return names[:min(len(names), max(sideSteps/max(shards, 1), 1))]
+}
+
 // planGroups makes the groups that are not ready on every shard of both layouts.
 func planGroups(s *State) Pass {
-	names := s.unreadyGroups()
+	names := atOnce(s.unreadyGroups(), s.span())
 	steps := make([]Step, 0, len(names)*s.span())
 	for i := range s.span() {
 		for _, name := range names {

@@ -50,7 +50,7 @@ func (s *State) Removals() []string { return slices.Sorted(maps.Keys(s.Removing)
 // planRemoval destroys the groups on every shard that there ever was: one that should be gone may
 // not be.
 func planRemoval(s *State) Pass {
-	names := s.Removals()
+	names := atOnce(s.Removals(), s.highest())
 	steps := make([]Step, 0, len(names)*s.highest())
 	for i := range s.highest() {
 		for _, name := range names {

@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -187,4 +188,49 @@ func TestRemoveGroup(t *testing.T) {
 		h.settle()
 		h.nowhere("h")
 	})
+}
+
+// TestManyGroupsAtOnce: what is registered or deleted at once takes passes that end in time, each
+// of which finishes some of the groups.
+func TestManyGroupsAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, 1000)
+	h.w = newWorld(1000)
+	h.settle()
+	var names []string
+	for i := range 10 {
+		names = append(names, fmt.Sprintf("n%d", i))
+	}
+	for _, c := range []struct {
+		kind stream.PassKind
+		ask  func(x *stream.Turn, name string)
+		left func() int
+	}{
+		{stream.PassGroup, func(x *stream.Turn, name string) { x.RegisterGroup(name, protocol.StartEarliest, h.w.now) }, func() (n int) {
+			for _, g := range h.s.Groups {
+				if !g.Ready {
+					n++
+				}
+			}
+			return n
+		}},
+		{stream.PassRemove, func(x *stream.Turn, name string) { x.RemoveGroup(name, 7, h.w.now) }, func() int { return len(h.s.Removing) }},
+	} {
+		h.turn(func(x *stream.Turn) {
+			for _, name := range names {
+				c.ask(x, name)
+			}
+		})
+		for _, want := range []int{10, 6, 2} {
+			if p := stream.Plan(h.s, h.w.now); c.left() != want || p.Kind != c.kind || len(p.Stages[0]) != min(want, 4)*1000 || len(p.Groups) != min(want, 4) {
+				t.Fatalf("%d groups are left, want %d, and %d steps of %s for %v", c.left(), want, len(p.Stages[0]), p.Kind, p.Groups)
+			}
+			h.step()
+		}
+		if n := c.left(); n != 0 {
+			t.Fatalf("%d groups are left by %s", n, c.kind)
+		}
+	}
+	h.nowhere("n0")
+	h.nowhere("n9")
 }
