@@ -140,7 +140,7 @@ func TestPreviewOfALiveStream(t *testing.T) {
 		g := groupIn(t, p, "g")
 		if !g.Managed || g.LiveMembers != 2 || !slices.Equal(g.AffectedMembers, []string{"m1", "m2"}) || g.RatePerSecond == nil || *g.RatePerSecond <= 0 || g.DrainEstimateMs == nil {
 			t.Errorf("g: %+v", g)
-		} else if want := float64(g.Pending+g.Undelivered) / *g.RatePerSecond * 1000; float64(*g.DrainEstimateMs) < want*0.9 || float64(*g.DrainEstimateMs) > want*1.1 {
+		} else if want := float64(g.Pending+g.Undelivered) / *g.RatePerSecond * 1000; float64(*g.DrainEstimateMs) < want*0.9 || float64(*g.DrainEstimateMs) > want*2 { // the slowest shard counts
 			t.Errorf("g drains in %d ms, want about %.0f: %+v", *g.DrainEstimateMs, want, g)
 		}
 		if g := groupIn(t, p, "idle"); !g.Managed || g.LiveMembers != 0 || g.Undelivered != 2400 || g.UndeliveredMore || g.Pending != 0 || g.DrainEstimateMs != nil || g.RatePerSecond != nil {

@@ -19,41 +19,44 @@ type backlog struct {
 	more             bool
 	lag              int64 // by Redis's own counters, never too low
 	lagKnown         bool
-	shards           []int // that have some of it
-	missing          []int // that lack the group although it is registered
-	silent           []int // that did not answer
-	seen             seenAcks
+	shards           []shardBacklog // that have some of it
+	missing          []int          // that lack the group although it is registered
+	silent           []int          // that did not answer
+	gone             []int          // whose stream is missing
 }
 
-// seenAcks is what two looks tell of a group's acknowledgements.
-type seenAcks struct {
-	count     int64
-	perSecond float64
-	over      time.Duration // between the looks, the longest of all shards
-	unknown   []int         // shards whose counters do not tell
-}
-
-// left is how many entries the group has to acknowledge, at most; more says that even this may
-// be too few.
-func (b *backlog) left() (n int64, more bool) {
-	switch {
-	case !b.more:
-		return b.pending + b.undelivered, false
-	case b.lagKnown:
-		return b.pending + max(b.lag, b.undelivered), false
-	}
-	return b.pending + b.undelivered, true
+// shardBacklog is what a group has left on one shard, and what two looks tell of its
+// acknowledgements there.
+type shardBacklog struct {
+	index    int
+	left     int64 // entries to acknowledge, at most
+	unsure   bool  // even left may be too few
+	lagged   bool  // left is by Redis's own counters
+	observed bool  // there was a second look
+	untold   bool  // whose counters do not tell
+	acks     int64 // between the looks
+	over     time.Duration
 }
 
 func (b *backlog) empty() bool { return b.pending == 0 && b.undelivered == 0 && !b.more }
+
+// indexes lists the shards on which something is left.
+func (b *backlog) indexes() []int {
+	list := make([]int, len(b.shards))
+	for i, s := range b.shards {
+		list[i] = s.index
+	}
+	return list
+}
 
 // has says whether a group has something left on a shard.
 func has(g protocol.GroupEvidence) bool {
 	return g.Pending > 0 || g.Undelivered > 0 || g.UndeliveredMore || g.EntryAfter
 }
 
-// add counts what one look shows of the group on a shard.
-func (b *backlog) add(index int, g protocol.GroupEvidence) {
+// add counts what one look shows of the group on a shard; again is a second look at it, nil when
+// there was none.
+func (b *backlog) add(index int, g protocol.GroupEvidence, first Reply, again *Reply) {
 	b.pending += g.Pending
 	b.undelivered += g.Undelivered
 	b.more = b.more || g.UndeliveredMore
@@ -62,22 +65,22 @@ func (b *backlog) add(index int, g protocol.GroupEvidence) {
 	} else {
 		b.lag += *g.Lag
 	}
-	if has(g) {
-		b.shards = append(b.shards, index)
-	}
-}
-
-// observe compares two looks at a shard on which the group has something left.
-func (b *backlog) observe(index int, first, second Reply) {
-	acks, ok := acknowledged(first, second, b.name)
-	over := second.At.Sub(first.At)
-	if !ok || over <= 0 {
-		b.seen.unknown = append(b.seen.unknown, index)
+	if !has(g) {
 		return
 	}
-	b.seen.count += acks
-	b.seen.perSecond += float64(acks) / over.Seconds()
-	b.seen.over = max(b.seen.over, over)
+	s := shardBacklog{index: index, left: g.Pending + g.Undelivered}
+	switch {
+	case g.UndeliveredMore && g.Lag == nil:
+		s.unsure = true
+	case g.UndeliveredMore:
+		s.left, s.lagged = g.Pending+max(*g.Lag, g.Undelivered), true
+	}
+	if again != nil {
+		acks, ok := acknowledged(first, *again, b.name)
+		s.observed, s.acks, s.over = true, acks, again.At.Sub(first.At)
+		s.untold = !ok || s.over <= 0
+	}
+	b.shards = append(b.shards, s)
 }
 
 // acknowledged is how many entries the group acknowledged between two looks at a shard: what was
@@ -122,34 +125,77 @@ func groupOn(rep Reply, group string) (protocol.GroupEvidence, bool) {
 // negative when nobody knows.
 func (b *backlog) estimate(live int) (rate *float64, ms *int64, basis string) {
 	zero := int64(0)
-	left, unsure := b.left()
 	switch {
 	case b.ignored:
 		return nil, &zero, "it is ignored by name: nothing waits for it"
 	case len(b.silent) > 0:
 		return nil, nil, fmt.Sprintf("%s did not answer", shardList(b.silent))
+	case len(b.gone) > 0:
+		return nil, nil, fmt.Sprintf("%s %s missing, and what is missing never counts as drained", shardList(b.gone), are(b.gone))
 	case len(b.missing) > 0:
 		return nil, nil, fmt.Sprintf("it is missing on %s, and what is missing never counts as drained", shardList(b.missing))
 	case b.empty():
 		return nil, &zero, "nothing is left to drain"
-	case len(b.seen.unknown) > 0:
-		return nil, nil, fmt.Sprintf("the counters of %s do not tell how much is being acknowledged", shardList(b.seen.unknown))
-	case b.seen.over == 0:
-		return nil, nil, "its acknowledgements were not observed"
-	case b.seen.count == 0 && live == 0:
-		return nil, nil, fmt.Sprintf("no acknowledgement was seen within %d ms, and no member is alive", b.seen.over.Milliseconds())
-	case b.seen.count == 0:
-		return nil, nil, fmt.Sprintf("no acknowledgement was seen within %d ms", b.seen.over.Milliseconds())
 	}
-	perSecond := math.Round(b.seen.perSecond*10) / 10
-	seen := fmt.Sprintf("%d acknowledgements were seen within %d ms", b.seen.count, b.seen.over.Milliseconds())
+	return b.forecast(live)
+}
+
+// forecast takes the shard that needs the longest: the readers of one shard do not help another.
+func (b *backlog) forecast(live int) (rate *float64, ms *int64, basis string) {
+	var (
+		untold, idle   []int
+		observed       bool
+		unsure, lagged bool
+		left, acks     int64
+		perSecond      float64
+		over           time.Duration // the longest between two looks
+		slowest        float64       // ms that the slowest shard needs
+	)
+	for _, s := range b.shards {
+		left += s.left
+		unsure, lagged = unsure || s.unsure, lagged || s.lagged
+		observed = observed || s.observed
+		if s.untold || !s.observed {
+			untold = append(untold, s.index)
+			continue
+		}
+		if s.acks == 0 {
+			idle = append(idle, s.index)
+		}
+		acks += s.acks
+		perSecond += float64(s.acks) / s.over.Seconds()
+		over = max(over, s.over)
+		slowest = max(slowest, float64(s.left)/float64(max(s.acks, 1))*s.over.Seconds()*1000)
+	}
+	switch {
+	case !observed:
+		return nil, nil, "its acknowledgements were not observed"
+	case len(untold) > 0:
+		return nil, nil, fmt.Sprintf("the counters of %s do not tell how much is being acknowledged", shardList(untold))
+	case acks == 0 && live == 0:
+		return nil, nil, fmt.Sprintf("no acknowledgement was seen within %d ms, and no member is alive", over.Milliseconds())
+	case acks == 0:
+		return nil, nil, fmt.Sprintf("no acknowledgement was seen within %d ms", over.Milliseconds())
+	}
+	perSecond = math.Round(perSecond*10) / 10
+	seen := fmt.Sprintf("%d acknowledgements were seen within %d ms", acks, over.Milliseconds())
+	if len(idle) > 0 {
+		seen += fmt.Sprintf(", none of them on %s, which is taken for one", shardList(idle))
+		if len(idle) > 1 {
+			seen += " each"
+		}
+	}
 	if unsure {
 		return &perSecond, nil, fmt.Sprintf("%s, but more than %d entries are left", seen, left)
 	}
-	took := int64(math.Ceil(float64(left) / b.seen.perSecond * 1000))
+	took := int64(math.Ceil(slowest))
 	count := fmt.Sprintf("%d entries", left)
-	if b.more {
+	if lagged {
 		count = fmt.Sprintf("at most %d entries, by Redis's own counters,", left)
 	}
-	return &perSecond, &took, fmt.Sprintf("%s; %s are left, and none come while publishing is paused", seen, count)
+	basis = fmt.Sprintf("%s; %s are left, and none come while publishing is paused", seen, count)
+	if len(b.shards) > 1 {
+		basis += "; the slowest shard counts"
+	}
+	return &perSecond, &took, basis
 }

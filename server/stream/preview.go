@@ -125,7 +125,10 @@ type previewer struct {
 	looks map[int]Reply
 	again map[int]Reply
 	left  []*backlog
-	p     protocol.Preview
+	// unseen are shards to drain that did not answer, or that are missing: what is on them, and
+	// for whom, is not known.
+	unseen []int
+	p      protocol.Preview
 }
 
 // listed copies a list; of none it makes an empty one, which is no null in JSON.
@@ -311,10 +314,11 @@ func (v *previewer) groups() {
 			if !v.r.drains(i) {
 				continue
 			}
-			b.add(i, g)
-			if again, looked := v.again[i]; looked && has(g) {
-				b.observe(i, rep, again)
+			var again *Reply
+			if second, looked := v.again[i]; looked {
+				again = &second
 			}
+			b.add(i, g, rep, again)
 		}
 	}
 	ignored := normal(v.d.Spec).Resharding.IgnoreGroups
@@ -331,8 +335,8 @@ func (v *previewer) groups() {
 	}
 }
 
-// absent notes, for every group, the shards to drain that did not answer, and for registered
-// ones those that lack it.
+// absent notes, for every group, the shards to drain that did not answer or are missing, and for
+// registered ones those that lack it.
 func (v *previewer) absent(old int) {
 	for i := range old {
 		if v.d.creates() || !v.r.drains(i) {
@@ -341,8 +345,14 @@ func (v *previewer) absent(old int) {
 		rep, ok := v.looks[i]
 		switch {
 		case !ok || rep.Code != shardscript.OK:
+			v.unseen = append(v.unseen, i)
 			for _, b := range v.left {
 				b.silent = append(b.silent, i)
+			}
+		case rep.Evidence == nil && rep.Control.Retired == "":
+			v.unseen = append(v.unseen, i)
+			for _, b := range v.left {
+				b.gone = append(b.gone, i)
 			}
 		case rep.Evidence != nil:
 			for _, b := range v.left {
@@ -368,7 +378,7 @@ func (v *previewer) group(b *backlog) protocol.PreviewGroup {
 		LiveMembers: m.Live, AffectedCount: len(m.Affected), AffectedMembers: listed(m.Affected[:min(len(m.Affected), mostMembers)]),
 		Pending: b.pending, Undelivered: b.undelivered, UndeliveredMore: b.more,
 	}
-	if b.lagKnown && len(b.silent) == 0 && len(b.missing) == 0 {
+	if b.lagKnown && len(b.silent)+len(b.gone)+len(b.missing) == 0 {
 		g.Lag = &b.lag
 	}
 	g.RatePerSecond, g.DrainEstimateMs, g.Basis = b.estimate(live)
@@ -419,6 +429,11 @@ func (v *previewer) pause() {
 			slowest, why = *g.DrainEstimateMs, fmt.Sprintf("group %s needs the longest: %s", g.Group, g.Basis)
 		}
 	}
+	if len(v.unseen) > 0 { // there may be groups on them that nobody knows of
+		pub.EstimateMs = nil
+		pub.Basis = fmt.Sprintf("it ends when everything is drained, and what is left on %s is not known", shardList(v.unseen))
+		return
+	}
 	if len(v.p.Groups) == 0 {
 		why = "no consumer group has to drain anything"
 	}
@@ -466,11 +481,15 @@ func (v *previewer) risks() {
 	}
 	if r.Policy.Retire == protocol.RetireDelete {
 		var entries int64
+		least := ""
 		for _, i := range r.removed() {
 			entries += v.looks[i].Control.Length
+			if v.looks[i].Code != shardscript.OK {
+				least = "at least "
+			}
 		}
 		if entries > 0 {
-			v.risk(protocol.NoteEntriesDeleted, "%d entries are on %s: with retire DELETE they are deleted together with the shards, after every group that counts has acknowledged them; ARCHIVE keeps them", entries, shardList(r.removed()))
+			v.risk(protocol.NoteEntriesDeleted, "%s%d entries are on %s: with retire DELETE they are deleted together with the shards, after every group that counts has acknowledged them; ARCHIVE keeps them", least, entries, shardList(r.removed()))
 		}
 	}
 }
@@ -507,7 +526,8 @@ func (v *previewer) tooLong(most int64) {
 			continue
 		}
 		for _, g := range rep.Evidence.Groups {
-			if g.Pending+g.Undelivered > most || g.UndeliveredMore {
+			// What is pending may be the oldest, and more than was counted may be more than stays.
+			if g.Pending > 0 || g.Undelivered > most || g.UndeliveredMore {
 				behind[g.Group] = true
 			}
 		}
@@ -517,7 +537,7 @@ func (v *previewer) tooLong(most int64) {
 	case len(names) == 0:
 		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now", most, over)
 	default:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now, some of which %s still %s to acknowledge", most, over, joinTexts(names), have(make([]int, len(names))))
+		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now, some of which %s may still have to acknowledge", most, over, joinTexts(names))
 	}
 }
 
@@ -560,9 +580,9 @@ func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
 		switch {
 		case goes: // it was deleted, and is being destroyed
 		case !b.managed:
-			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, name it in ignoreGroups, or destroy it; else %s", b.name, b.text(), shardList(b.shards), v.consequence())
+			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, name it in ignoreGroups, or destroy it; else %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
 		case g.LiveMembers == 0:
-			v.risk(protocol.NoteGroupWithoutMembers, "group %s has %s on %s and no live member: unless one comes, %s", b.name, b.text(), shardList(b.shards), v.consequence())
+			v.risk(protocol.NoteGroupWithoutMembers, "group %s has %s on %s and no live member: unless one comes, %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
 		}
 	}
 	if g.DrainEstimateMs != nil && *g.DrainEstimateMs > limit.Milliseconds() {
@@ -572,7 +592,7 @@ func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
 
 // ignoredRisk says what an ignored group gives up.
 func (v *previewer) ignoredRisk(b *backlog) {
-	gone := slices.DeleteFunc(slices.Clone(b.shards), func(i int) bool { return v.r.inside(i) })
+	gone := slices.DeleteFunc(b.indexes(), func(i int) bool { return v.r.inside(i) })
 	if len(gone) > 0 {
 		v.risk(protocol.NoteIgnoredBacklog, "group %s is ignored: what it has not acknowledged on %s goes with the shards", b.name, shardList(gone))
 	}

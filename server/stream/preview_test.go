@@ -355,7 +355,7 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "a group that is being registered", spec: spec(5), prepare: func(h *harness) {
 			h.turn(func(x *stream.Turn) { x.RegisterGroup("new", protocol.StartEarliest, h.w.now) })
 		}},
-		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries that are there now, some of which g still has to acknowledge"},
+		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries that are there now, some of which g may still have to acknowledge"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.backlogged(1, 2, 1) }},
 		{name: "a shorter retention, all read", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 2 entries that are there now"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.work() }},
@@ -504,6 +504,85 @@ func TestPreviewRate(t *testing.T) {
 				t.Errorf("the pause is estimated at %v: %s; unknown: %q", p.Publishing.EstimateMs, p.Publishing.Basis, p.Unknown)
 			}
 		})
+	}
+}
+
+// TestPreviewSlowestShard: readers of one shard do not help another one. Where none acknowledges, the
+// next acknowledgement may come at any time, but not before the look was over.
+func TestPreviewSlowestShard(t *testing.T) {
+	t.Parallel()
+	const at = protocol.Instant(1_700_000_000_000)
+	for _, c := range []struct {
+		name           string
+		pending, after [2]int64
+		ms             int64
+		rate           float64
+		says           string
+	}{
+		{"evenly", [2]int64{100, 100}, [2]int64{50, 50}, 1000, 200, "100 acknowledgements were seen within 500 ms; 200 entries are left, and none come while publishing is paused; the slowest shard counts"},
+		{"one is slow", [2]int64{1000, 100}, [2]int64{995, 50}, 100_000, 110, "55 acknowledgements"},
+		{"one is stuck", [2]int64{1000, 100}, [2]int64{1000, 50}, 500_000, 100, "none of them on shard 0, which is taken for one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, 2)
+			h.settle()
+			d := h.decide(spec(1), 0)
+			d.At = at
+			var f stream.PreviewFacts
+			for i := range 2 {
+				first, second := glance(at, 1000, 1000, protocol.GroupEvidence{Pending: c.pending[i]}), glance(at+500, 1000, 1000, protocol.GroupEvidence{Pending: c.after[i]})
+				first.Step.Index, second.Step.Index = i, i
+				f.Look.Replies = append(f.Look.Replies, first)
+				f.Again.Replies = append(f.Again.Replies, second)
+			}
+			g := stream.Preview(d, f).Groups[0]
+			if g.DrainEstimateMs == nil || *g.DrainEstimateMs != c.ms || g.RatePerSecond == nil || *g.RatePerSecond != c.rate || !strings.Contains(g.Basis, c.says) {
+				t.Errorf("got %+v", g)
+			}
+		})
+	}
+}
+
+// TestPreviewUnseenShard: on a shard that did not answer, or is not there, may be more than is
+// known, groups that nobody has registered among it. It never counts as nothing.
+func TestPreviewUnseenShard(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]stream.Reply{
+		"silent":  {Err: "i/o timeout"},
+		"missing": {Code: shardscript.OK, Control: stream.Control{Present: true, HasEpoch: true, Epoch: 1, Count: 2}},
+	} {
+		for _, managed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, managed %t", name, managed), func(t *testing.T) {
+				t.Parallel()
+				h := newHarness(t, 2)
+				if managed {
+					h.turn(func(x *stream.Turn) { x.RegisterGroup("g", protocol.StartEarliest, h.w.now) })
+				}
+				h.settle()
+				h.w.shards[0].entries = []int{1}
+				d := h.decide(spec(0), 0)
+				f := h.look(d)
+				for i, rep := range f.Look.Replies {
+					if rep.Step.Index == 1 {
+						f.Look.Replies[i] = lost
+						f.Look.Replies[i].Step = rep.Step
+					}
+				}
+				p := stream.Preview(d, f)
+				if p.Publishing.EstimateMs != nil || !strings.Contains(p.Publishing.Basis, "shard 1") || len(p.Blockers) != 1 {
+					t.Errorf("publishing %+v, blockers %+v", p.Publishing, p.Blockers)
+				}
+				for _, g := range p.Groups {
+					if g.DrainEstimateMs != nil || g.Lag != nil {
+						t.Errorf("%+v", g)
+					}
+				}
+				if at := slices.IndexFunc(p.Risks, func(n protocol.PreviewNote) bool { return n.Code == protocol.NoteEntriesDeleted }); name == "silent" && (at < 0 || !strings.HasPrefix(p.Risks[at].Message, "at least 1 entries")) {
+					t.Errorf("%+v", p.Risks)
+				}
+			})
+		}
 	}
 }
 
