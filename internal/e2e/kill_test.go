@@ -144,6 +144,10 @@ func killIn(t *testing.T, redis *redistest.Server, fault string) {
 	c.conf.Env = []string{"RSC_KEY_PREFIX=" + keyPrefix}
 	c.start()
 
+	// The caller repeats the request, since it has no answer.
+	if _, err := api.PutStream(t.Context(), prefix, protocol.PutStreamRequest{ShardCount: &target, RequestedBy: "e2e", Reason: fault}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
 	list, err := api.Reshardings(t.Context(), prefix)
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func Watch(client redis.UniversalClient, scripts func() map[string]string) {
 
 // Hit is the fault point of a command that no hook of the client sees.
 func Hit(point string) {
-	n := watch.before(point)
+	n, _ := watch.before(point)
 	watch.after(point, n, "-")
 }
 
@@ -94,8 +94,8 @@ func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		point := watch.name(cmd)
-		n := watch.before(point)
-		err := next(ctx, cmd)
+		n, stopped := watch.before(point)
+		err := next(outlived(ctx, stopped), cmd)
 		watch.after(point, n, outcome(cmd, err))
 		return err
 	}
@@ -104,7 +104,7 @@ func (hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		points, numbers, at := watch.pipeline(cmds)
-		send := func(from, to int) error {
+		send := func(ctx context.Context, from, to int) error {
 			if from == to {
 				return nil
 			}
@@ -115,12 +115,12 @@ func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPip
 			return err
 		}
 		if at == len(cmds) {
-			return send(0, at)
+			return send(ctx, 0, at)
 		}
-		err := send(0, at)
-		watch.meet(points[at], numbers[at])
+		err := send(ctx, 0, at)
+		ctx = outlived(ctx, watch.meet(points[at], numbers[at]))
 		// Still there: stopped and continued, or it dies behind this one.
-		return errors.Join(err, send(at, at+1), send(at+1, len(cmds)))
+		return errors.Join(err, send(ctx, at, at+1), send(ctx, at+1, len(cmds)))
 	}
 }
 
@@ -152,20 +152,28 @@ func (w *watcher) count(point string) int {
 }
 
 // before counts a command that is about to be sent.
-func (w *watcher) before(point string) int {
+func (w *watcher) before(point string) (n int, stopped bool) {
 	w.mu.Lock()
-	n := w.count(point)
+	n = w.count(point)
 	w.mu.Unlock()
-	w.meet(point, n)
-	return n
+	return n, w.meet(point, n)
+}
+
+// outlived is the context of a command before which the process was stopped: it is sent however
+// late it is, as if the stop had come when it was on its way already.
+func outlived(ctx context.Context, stopped bool) context.Context {
+	if stopped {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // meet kills or stops the process when the fault stands before this command.
-func (w *watcher) meet(point string, n int) {
+func (w *watcher) meet(point string, n int) (stopped bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.fault.is(point, n) {
-		return
+		return false
 	}
 	switch w.fault.Effect {
 	case KillBefore:
@@ -182,8 +190,10 @@ func (w *watcher) meet(point string, n int) {
 		}
 		<-continued
 		signal.Stop(continued)
+		return true
 	case KillAfter:
 	}
+	return false
 }
 
 // after records a reply, and kills the process when the fault stands behind it.
