@@ -33,7 +33,7 @@ type Engine struct {
 	stopping atomic.Bool
 	stopped  chan struct{} // closed when all goroutines have ended
 	redisOK  atomic.Int64  // local time in ns at which Redis last answered
-	probing  chan struct{} // bounds the passes of dry runs
+	probing  chan struct{} // bounds the passes that calls run to look at shards
 
 	mu     sync.Mutex
 	actors map[string]*actor
@@ -70,7 +70,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.ObservationWindow == 0 {
 		cfg.ObservationWindow = defaultObserve
 	}
-	return &Engine{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{}), probing: make(chan struct{}, previewProbes), actors: map[string]*actor{}, metrics: newMetrics(cfg.Registerer)}, nil
+	return &Engine{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{}), probing: make(chan struct{}, mostProbes), actors: map[string]*actor{}, metrics: newMetrics(cfg.Registerer)}, nil
 }
 
 // Start begins the background work: notices of other replicas and the periodic work of every

@@ -15,5 +15,5 @@ func Held(e *Engine, prefix string) int {
 	return 0
 }
 
-// Probing is the number of passes of previews that run.
+// Probing is the number of passes that calls run to look at shards.
 func Probing(e *Engine) int { return len(e.probing) }

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,9 +15,6 @@ import (
 )
 
 const (
-	// previewProbes is how many passes of previews run at a time in this replica: each is read
-	// only, but counts entries.
-	previewProbes = 4
 	// previewCount is how many undelivered entries are counted of one group on one shard, at most
 	// and at least; previewTotal is the budget of a whole pass between them.
 	previewCount, previewCountLeast, previewTotal = 10_000, 100, 100_000
@@ -28,43 +23,6 @@ const (
 	producersLately  = 5 * time.Minute
 	defaultObserve   = 500 * time.Millisecond
 )
-
-// stored is what an actor holds of its stream, proven current when it was taken.
-type stored struct {
-	unit      aggregate.Unit
-	identity  string
-	revision  int64
-	checkedAt protocol.Instant
-	now       protocol.Instant
-}
-
-// look takes what is stored of a stream, once it is proven current.
-func (e *Engine) look(ctx context.Context, prefix string) (stored, error) {
-	var s stored
-	c := newCommand(func(t *aggregate.Turn) *protocol.Error {
-		t.Stream()
-		for _, name := range t.GroupNames() {
-			t.Group(name) // what is touched is proven
-		}
-		return nil
-	})
-	c.inspect = func(a *actor) {
-		if a.cache == nil {
-			return
-		}
-		s = stored{
-			unit:     aggregate.Unit{Stream: a.cache.unit.Stream, Groups: maps.Clone(a.cache.unit.Groups), Leases: map[string]group.Leases{}},
-			identity: a.cache.identity, revision: a.cache.streamToken.Revision, checkedAt: a.cache.checkedAt, now: a.now(),
-		}
-		for name, rows := range a.cache.unit.Leases {
-			s.unit.Leases[name] = maps.Clone(rows) // the actor goes on with its own
-		}
-	}
-	if err := e.do(ctx, prefix, c); err != nil {
-		return stored{}, err
-	}
-	return s, nil
-}
 
 // decide is PutStream on a turn that is thrown away. A wrong generation is only one thing to
 // tell: what the call would do for the present one is told as well.
@@ -114,12 +72,14 @@ func (e *Engine) PreviewStream(ctx context.Context, prefix string, spec protocol
 		}
 	}
 	if s.unit.Stream != nil {
-		e.observers(ctx, prefix, s, d, &f)
+		if err := e.observers(ctx, prefix, s, d, &f); err != nil {
+			return protocol.Preview{}, err
+		}
 	}
 	return stream.Preview(d, f), nil
 }
 
-// probe looks at shards, with a bound on how many previews do so at a time.
+// probe looks at shards, counting fewer entries of each group the more shards and groups there are.
 func (e *Engine) probe(ctx context.Context, prefix string, s stored, d stream.Decision, only []int) (stream.PassResult, error) {
 	pass := d.PlanProbe(previewCount, only)
 	if pass.Empty() {
@@ -127,20 +87,7 @@ func (e *Engine) probe(ctx context.Context, prefix string, s stored, d stream.De
 	}
 	shards := len(d.PlanProbe(0, nil).Stages[0])
 	most := previewTotal / (shards * (len(s.unit.Groups) + 1))
-	pass = d.PlanProbe(min(max(most, previewCountLeast), previewCount), only)
-	select {
-	case e.probing <- struct{}{}:
-		defer func() { <-e.probing }()
-	case <-ctx.Done():
-		return stream.PassResult{}, notInTime(ctx)
-	case <-e.ctx.Done():
-		return stream.PassResult{}, protocol.NewError(protocol.CodeTerminating, "the coordinator is stopping")
-	}
-	res := e.cfg.Store.RunPass(ctx, prefix, s.revision, s.checkedAt, pass)
-	if ctx.Err() != nil {
-		return stream.PassResult{}, notInTime(ctx)
-	}
-	return res, nil
+	return e.probeShards(ctx, prefix, s, d.PlanProbe(min(max(most, previewCountLeast), previewCount), only))
 }
 
 // observationWindow is the time between two looks, of which a call that must end soon gets less.
@@ -161,20 +108,16 @@ func (e *Engine) observationWindow(ctx context.Context) error {
 	}
 }
 
-func notInTime(ctx context.Context) *protocol.Error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return protocol.NewError(protocol.CodeRedisUnavailable, "the shards were not looked at in time: redis is slow or away; repeat the request")
-	}
-	return protocol.NewError(protocol.CodeInternal, "the client left before it was answered")
-}
-
 // observers finds out who is concerned: members by group, and producers. What cannot be read is
-// unknown.
-func (e *Engine) observers(ctx context.Context, prefix string, s stored, d stream.Decision, f *stream.PreviewFacts) {
+// unknown, unless the call has no time left.
+func (e *Engine) observers(ctx context.Context, prefix string, s stored, d stream.Decision, f *stream.PreviewFacts) error {
 	f.Members = make(map[string]stream.GroupMembers, len(s.unit.Groups))
 	for _, name := range s.unit.GroupNames() {
 		g := s.unit.Groups[name]
 		rows, now, err := e.cfg.Store.Leases(ctx, prefix, name, 0) // renewals by other replicas are no news to the actor
+		if ctx.Err() != nil {
+			return notInTime(ctx)
+		}
 		if err != nil {
 			e.log.Warn("reading lease rows", zap.String("stream", prefix), zap.String("group", name), zap.Error(err))
 			f.Unknown = append(f.Unknown, fmt.Sprintf("the leases of group %s could not be read: its live members are those that this replica knew", name))
@@ -192,5 +135,9 @@ func (e *Engine) observers(ctx context.Context, prefix string, s stored, d strea
 		e.log.Warn("reading producers", zap.String("stream", prefix), zap.Error(err))
 		f.Unknown = append(f.Unknown, "which producers were seen lately could not be read")
 	}
+	if ctx.Err() != nil {
+		return notInTime(ctx)
+	}
 	slices.Sort(f.Unknown)
+	return nil
 }

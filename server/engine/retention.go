@@ -93,23 +93,3 @@ func (e *Engine) Retention(ctx context.Context, prefix string) (protocol.Retenti
 	}
 	return stream.LossesOf(s.unit.Stream, res, s.now), nil
 }
-
-// probeShards runs a pass of PROBE, with a bound on how many passes of calls run at a time.
-func (e *Engine) probeShards(ctx context.Context, prefix string, s stored, pass stream.Pass) (stream.PassResult, error) {
-	if pass.Empty() {
-		return stream.PassResult{Pass: pass}, nil
-	}
-	select {
-	case e.probing <- struct{}{}:
-		defer func() { <-e.probing }()
-	case <-ctx.Done():
-		return stream.PassResult{}, notInTime(ctx)
-	case <-e.ctx.Done():
-		return stream.PassResult{}, protocol.NewError(protocol.CodeTerminating, "the coordinator is stopping")
-	}
-	res := e.cfg.Store.RunPass(ctx, prefix, s.revision, s.checkedAt, pass)
-	if ctx.Err() != nil {
-		return stream.PassResult{}, notInTime(ctx)
-	}
-	return res, nil
-}
