@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,13 +40,14 @@ func LossesOf(s *State, res PassResult, now protocol.Instant) protocol.Retention
 		rep, ok := o.reply(shardscript.Probe, i)
 		switch {
 		case !ok || rep.Code != shardscript.OK:
-			text := rep.Err
-			if text == "" {
-				text = "no answer"
-			}
-			report.Unknown = append(report.Unknown, fmt.Sprintf("shard %d: %s", i, text))
+			report.Unknown = append(report.Unknown, fmt.Sprintf("shard %d: %s", i, cmp.Or(rep.Err, "no answer")))
 			continue
 		case rep.Evidence == nil:
+			// A shard that a change makes or has taken away has lost nothing; one of the layout in
+			// force that is not there keeps its counts beside what is missing.
+			if i < s.Layout.Count {
+				report.Unknown = append(report.Unknown, fmt.Sprintf("shard %d: %s", i, cmp.Or(rep.Err, "the stream is missing")))
+			}
 			continue
 		}
 		for _, g := range rep.Evidence.Groups {

@@ -110,3 +110,20 @@ func TestRetention(t *testing.T) {
 		}
 	})
 }
+
+// What a shard of the layout that is not there has counted cannot be seen: that is not nothing.
+func TestLossesOfAMissingShard(t *testing.T) {
+	t.Parallel()
+	h := running(t, 4)
+	p := stream.PlanLosses(h.s)
+	res := probed(p, evidence(protocol.GroupEvidence{Group: "g", Trimmed: 2, Gone: 1}), nil, evidence(), evidence())
+	res.Replies[2].Evidence = nil
+	res.Replies[3].Evidence, res.Replies[3].Err = nil, "the key is no stream"
+	r := stream.LossesOf(h.s, res, h.w.now)
+	if !slices.Equal(r.Unknown, []string{"shard 1: i/o timeout", "shard 2: the stream is missing", "shard 3: the key is no stream"}) {
+		t.Errorf("unknown: %q", r.Unknown)
+	}
+	if len(r.Groups) != 2 || r.Groups[0].Trimmed != 2 || r.Groups[0].Gone != 1 || len(r.Groups[0].Shards) != 1 {
+		t.Errorf("%+v", r.Groups)
+	}
+}
