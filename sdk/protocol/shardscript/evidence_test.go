@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -129,6 +130,33 @@ func TestEvidenceCountsUpToALimit(t *testing.T) {
 			if g.Undelivered != row.want || g.UndeliveredMore != row.more || row.more != (g.PossibleLoss == nil) {
 				t.Errorf("up to %d: %+v", row.most, g)
 			}
+		}
+	})
+}
+
+// Entries are read to be counted: of large ones fewer are, whatever the limit, and nothing is left
+// out by that.
+func TestEvidenceReadsSoMuch(t *testing.T) {
+	everywhere(t, func(t *testing.T, c redis.UniversalClient) {
+		s := newShards(t, c)
+		a := prepared(s, 1, "g", "same", "next", "last", "done", "new")
+		body := strings.Repeat("x", 1<<20)
+		for i := 2; i <= 12; i++ {
+			s.do("XADD", s.key(0), strconv.Itoa(i)+"-0", "a", body)
+		}
+		for name, id := range map[string]string{"g": "1-0", "same": "1-0", "next": "2-0", "last": "11-0", "done": "12-0"} {
+			s.do("XGROUP", "SETID", s.key(0), name, id)
+		}
+		a.Most = 10_000
+		r := s.expect(shardscript.Busy, shardscript.Evidence, 0, a)
+		got := map[string]string{}
+		for _, g := range r.Groups {
+			got[g.Group] = fmt.Sprint(g.Undelivered, g.UndeliveredMore, g.EntryAfter)
+		}
+		// In the order of their names: g and same begin at the same id, and leave no more to read.
+		want := map[string]string{"g": "4 true true", "same": "4 true true", "next": "1 true true", "last": "1 false true", "done": "0 false false", "new": "12 false true"}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }

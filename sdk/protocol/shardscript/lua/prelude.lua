@@ -230,11 +230,37 @@ local function asSet(list)
   return is
 end
 
--- undelivered counts the entries after an id: exactly up to most, from there on only "more".
+-- Redis counts entries for nobody who does not read them. TOREAD is how many bytes of them a script
+-- may still read for that, over all groups; COUNTED is what it has found, by the id it began at.
+local TOREAD, COUNTED = 4194304, {}
+
+-- undelivered counts the entries after an id that is not the last: exactly up to most, or as far as
+-- may be read; from there on only "more".
 local function undelivered(s, last, most)
   if s.first and idLess(last, s.first) then return s.length, false end
-  local n = #redis.call('XRANGE', SHARD, '(' .. last, '+', 'COUNT', most + 1)
-  return math.min(n, most), n > most
+  if COUNTED[last] then return unpack(COUNTED[last]) end
+  local n, more, from, chunk = 0, nil, '(' .. last, 1
+  repeat
+    local want, bytes = math.min(chunk, most + 1 - n), 0
+    local rows = redis.call('XRANGE', SHARD, from, '+', 'COUNT', want)
+    for _, row in ipairs(rows) do
+      bytes = bytes + #row[1]
+      for _, text in ipairs(row[2]) do bytes = bytes + #text end
+    end
+    n, TOREAD = n + #rows, TOREAD - bytes
+    if n > most then
+      n, more = most, true
+    elseif #rows < want or rows[#rows][1] == s.top then
+      more = false
+    elseif TOREAD <= 0 then
+      more = true
+    else
+      from = '(' .. rows[#rows][1]
+      chunk = math.max(1, math.min(1000, math.floor(TOREAD * #rows / bytes)))
+    end
+  until more ~= nil
+  COUNTED[last] = {n, more}
+  return n, more
 end
 
 -- evidence is one look at all groups: the verdict and the object of the reply. Redis's lag is
