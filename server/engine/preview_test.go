@@ -90,11 +90,10 @@ func (w *world) keepAlive(e *engine.Engine, group, id string) {
 	go func() {
 		defer close(done)
 		m := &member{e: e, prefix: w.prefix, group: group, id: id}
+		told := sync.OnceFunc(func() { close(joined) })
 		for ctx.Err() == nil {
-			resp := m.beat(ctx, 100*time.Millisecond)
-			if resp.Status == protocol.StatusOK && joined != nil {
-				close(joined)
-				joined = nil
+			if resp := m.beat(ctx, 100*time.Millisecond); resp.Status == protocol.StatusOK {
+				told()
 			}
 		}
 	}()

@@ -4,9 +4,10 @@
 //	1843 passed, 0 failed, 2 skipped
 //
 // Stages: race (unit, property and integration tests against real Redis servers, under the
-// race detector), simulation (without it: the seeds are what finds bugs there), acceptance (the
-// provider against a real coordinator with the real Terraform CLI). With package arguments or
-// -run it runs just those, in one stage.
+// race detector), processes (the whole product in processes that are killed and frozen, which the
+// race detector does not see), simulation (without it as well: the seeds are what finds bugs
+// there), acceptance (the provider against a real coordinator with the real Terraform CLI). With
+// package arguments or -run it runs just those, in one stage.
 package main
 
 import (
@@ -136,10 +137,13 @@ func plan(ctx context.Context, seeds int, pattern string, race bool, packages []
 		return nil, err
 	}
 	raced := stage{name: "race", race: race}
+	processes := stage{name: "processes"}
 	simulation := stage{name: "simulation", testArgs: []string{"-seeds=" + strconv.Itoa(seeds)}}
 	acceptance := stage{name: "acceptance"}
 	for _, pkg := range list {
 		switch {
+		case strings.HasSuffix(pkg, "/internal/e2e"):
+			processes.packages = append(processes.packages, pkg)
 		case strings.HasSuffix(pkg, "/internal/simulation"):
 			simulation.packages = append(simulation.packages, pkg)
 		case strings.HasSuffix(pkg, "/provider") || strings.Contains(pkg, "/cmd/"):
@@ -149,7 +153,7 @@ func plan(ctx context.Context, seeds int, pattern string, race bool, packages []
 		}
 	}
 	var stages []stage
-	for _, s := range []stage{raced, simulation, acceptance} {
+	for _, s := range []stage{raced, processes, simulation, acceptance} {
 		if len(s.packages) > 0 {
 			stages = append(stages, s)
 		}
