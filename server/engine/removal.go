@@ -17,7 +17,8 @@ const removalLooks = 3
 // DeleteGroup deletes a group and returns it as it was, when its Redis consumer groups have gone
 // from every shard. Without force it is refused while the group has live members, or entries on
 // some shard that it has not been given or has not acknowledged. The shards are looked at by the
-// caller's goroutine; what was seen counts only for a group that nobody has joined since.
+// caller's goroutine; what was seen counts only for a group that nobody has joined since and, where
+// it decides, for an effect lease.
 func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, force bool, m Mutation) (protocol.Group, error) {
 	var view protocol.Group
 	for range removalLooks {
@@ -45,7 +46,8 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 				return refused
 			}
 			g := t.Group(groupName)
-			if changed = !sameGroup(seen, g) || t.Now().Sub(s.now) > redisstore.EffectLease; changed {
+			old := !force && t.Now().Sub(s.now) > redisstore.EffectLease
+			if changed = !sameGroup(seen, g) || old; changed {
 				return protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q changed while its shards were looked at; repeat the request", groupName))
 			}
 			ev.Summary = joined(ev.Summary, left.Summary())
@@ -61,7 +63,7 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 			return protocol.Group{}, notInTime(ctx)
 		}
 	}
-	return protocol.Group{}, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q changed each time that its shards had been looked at: its members join or leave; repeat the request", groupName))
+	return protocol.Group{}, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q changed each time that its shards had been looked at: its members join or leave, or the shards took longer than %s to answer; repeat the request", groupName, redisstore.EffectLease))
 }
 
 // sameGroup says that nobody can have read anything between two looks at a group.

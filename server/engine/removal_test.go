@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 	"github.com/redisstream/terraform-provider-redisstream/server/redisstore"
 	"github.com/redisstream/terraform-provider-redisstream/server/stream"
 )
@@ -202,5 +204,45 @@ func TestDeleteGroupSurvivesTheReplica(t *testing.T) {
 	w.healthy(b.Engine, 2)
 	if w.groups(0) != "g" || w.groups(1) != "g" {
 		t.Errorf("groups %s, %s", w.groups(0), w.groups(1))
+	}
+}
+
+// sluggish is a line to Redis on which one script takes its time.
+type sluggish struct {
+	script string // digest
+	takes  time.Duration
+}
+
+func (s sluggish) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s sluggish) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (s sluggish) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), any(s.script)) }) {
+			<-time.After(s.takes)
+		}
+		return err
+	}
+}
+
+// What is seen of the shards decides only while it is fresh; force does not ask for it.
+func TestDeleteGroupOfSlowShards(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(sluggish{script: redis.NewScript(shardscript.Source(shardscript.Probe)).Hash(), takes: redisstore.EffectLease + 50*time.Millisecond})
+	w := newWorld(t, client)
+	e, _, _ := w.start("a")
+	w.create(e, 1)
+	_, err := e.DeleteGroup(t.Context(), w.prefix, "g", false, mutation("DELETE_GROUP"))
+	if refused := refusal(err); refused.Code != protocol.CodeStateVersionConflict || !strings.Contains(refused.Message, "took longer than 2s to answer") {
+		t.Errorf("%v", err)
+	}
+	if _, err := e.DeleteGroup(t.Context(), w.prefix, "g", true, mutation("DELETE_GROUP")); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.groups(0); got != "" {
+		t.Errorf("groups %s", got)
 	}
 }
