@@ -388,6 +388,34 @@ func TestRetainIsExact(t *testing.T) {
 	})
 }
 
+// A user who may not remove entries counts and acknowledges none: a script that fails in the middle
+// is not undone, and would do so again and again.
+func TestRetainForbidden(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := newShards(t, server.Client(t))
+	for _, command := range []string{"xtrim", "xack", "xpending"} {
+		t.Run(command, func(t *testing.T) {
+			s := newShards(t, server.Client(t))
+			prepared(s, 5, "g")
+			s.read(0, "g", "c", 2)
+			admin.do("ACL", "SETUSER", command, "on", ">pw", "~*", "&*", "+@all", "-"+command)
+			limited := redis.NewClient(&redis.Options{Addr: server.Addr, Username: command, Password: "pw", MaxRetries: -1})
+			t.Cleanup(func() { _ = limited.Close() })
+			before := s.dump(0)
+			a := maxLen(1, "g")
+			a.NotAfter = never
+			_, err := limited.Eval(s.ctx, shardscript.Source(shardscript.Retain), []string{s.key(0), s.control(0)}, a.Args()...).Result()
+			if !redis.HasErrorPrefix(err, "NOPERM") {
+				t.Errorf("%v", err)
+			}
+			if after := s.dump(0); after != before {
+				t.Errorf("%s\n→ %s", before, after)
+			}
+		})
+	}
+}
+
 func TestRmGroup(t *testing.T) {
 	gone := func(group string, granted int64) shardscript.Arguments {
 		return shardscript.Arguments{Revision: 2, ID: "group", Epoch: 1, Count: 1, Groups: []string{group}, Owner: &shardscript.Owner{Epoch: granted + 1}}

@@ -102,6 +102,13 @@ local function give(g, at)
   return n
 end
 
+-- What a script did before it fails is not undone: nothing is counted or acknowledged that might
+-- not go.
+local function may(...) return not redis.acl_check_cmd or redis.acl_check_cmd(...) end
+if not (may('XTRIM', SHARD, 'MINID', edge) and may('XPENDING', SHARD, '-') and may('XACK', SHARD, '-', edge)) then
+  return redis.error_reply('NOPERM retention needs XTRIM, XPENDING and XACK, which the user may not run')
+end
+
 stamp('RETAIN')
 local unacked = 0
 if A.policy ~= 'ACKED' then
@@ -109,7 +116,7 @@ if A.policy ~= 'ACKED' then
   for i, id in ipairs(ids) do at[id] = i end
   local function note(name, n)
     if n == 0 then return end
-    H['trimmed:' .. name] = int(redis.call('HINCRBY', CONTROL, 'trimmed:' .. name, n))
+    set('trimmed:' .. name, int(tonumber(H['trimmed:' .. name] or '0') + n))
     unacked = unacked + n
   end
   for _, g in ipairs(all) do note(g.name, give(g, at)) end

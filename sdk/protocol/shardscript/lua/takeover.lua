@@ -53,7 +53,7 @@ if #ids > 0 then
     if not claimed[id] then lost[#lost + 1] = id end
   end
   if #lost > 0 then
-    redis.call('HINCRBY', CONTROL, 'gone:' .. A.group, #lost)
+    set('gone:' .. A.group, int(tonumber(H['gone:' .. A.group] or '0') + #lost))
     redis.call('XACK', SHARD, A.group, unpack(lost))
   end
 end
