@@ -562,9 +562,9 @@ func (r *Resharding) inScopeOf(scope protocol.DrainScope) bool {
 
 // groupRisks lists what may keep the change waiting for one group.
 func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
-	limit := v.r.pauseTimeout()
+	limit := v.p.Publishing.LimitMs // what is left of it, when the change runs already
 	if !v.p.Publishing.Paused {
-		limit = v.r.drainTimeout()
+		limit = v.r.drainTimeout().Milliseconds()
 	}
 	switch {
 	case b.ignored:
@@ -585,7 +585,7 @@ func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
 			v.risk(protocol.NoteGroupWithoutMembers, "group %s has %s on %s and no live member: unless one comes, %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
 		}
 	}
-	if g.DrainEstimateMs != nil && *g.DrainEstimateMs > limit.Milliseconds() {
+	if g.DrainEstimateMs != nil && *g.DrainEstimateMs > limit {
 		v.risk(protocol.NoteDrainTooSlow, "group %s needs about %s to drain at the rate observed: %s", b.name, time.Duration(*g.DrainEstimateMs)*time.Millisecond, v.consequence())
 	}
 }

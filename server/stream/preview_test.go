@@ -639,6 +639,25 @@ func TestPreviewPause(t *testing.T) {
 	})
 }
 
+// TestPreviewOfARunningPause: what counts of a pause that runs is what is left of it.
+func TestPreviewOfARunningPause(t *testing.T) {
+	t.Parallel()
+	h := running(t, 1)
+	h.w.shards[0].entries = []int{1}
+	sp := policySpec(2, func(p *protocol.ReshardingPolicy) { p.PauseTimeoutMs = 10_000 })
+	h.putSpec(sp)
+	h.until(protocol.PhaseDraining)
+	h.w.now = h.s.Active.Deadline - 500
+	d := h.decide(sp, 0)
+	reply := func(at protocol.Instant, pending int64) stream.PassResult {
+		return stream.PassResult{Replies: []stream.Reply{glance(at, 100, 100, protocol.GroupEvidence{Pending: pending})}, Barrier: stream.BarrierSeal}
+	}
+	p := stream.Preview(d, stream.PreviewFacts{Look: reply(h.w.now, 100), Again: reply(h.w.now+500, 50)})
+	if p.Action != protocol.PreviewAttach || p.Publishing.LimitMs != 500 || !slices.Contains(codes(p.Risks), protocol.NoteDrainTooSlow) {
+		t.Errorf("%s: %+v, risks %+v", p.Action, p.Publishing, p.Risks)
+	}
+}
+
 // A preview of the members and producers is cut where it would be long, and says so.
 func TestPreviewIsBounded(t *testing.T) {
 	t.Parallel()
