@@ -3,7 +3,6 @@ package stream
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -124,7 +123,7 @@ type previewer struct {
 	r     *Resharding // the change, nil for none
 	looks map[int]Reply
 	again map[int]Reply
-	left  []*backlog
+	left  []*arrears
 	// unseen are shards to drain that did not answer, or that are missing: what is on them, and
 	// for whom, is not known.
 	unseen []int
@@ -285,11 +284,11 @@ func (v *previewer) barrier() {
 
 // groups counts what every group has left on the shards that are to be drained.
 func (v *previewer) groups() {
-	all := map[string]*backlog{}
-	of := func(name string) *backlog {
+	all := map[string]*arrears{}
+	of := func(name string) *arrears {
 		b := all[name]
 		if b == nil {
-			b = &backlog{name: name, lagKnown: true}
+			b = &arrears{name: name, lagKnown: true}
 			all[name] = b
 			v.left = append(v.left, b)
 		}
@@ -329,7 +328,7 @@ func (v *previewer) groups() {
 		b.ignored = slices.Contains(ignored, b.name)
 	}
 	v.absent(old)
-	slices.SortFunc(v.left, func(a, b *backlog) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(v.left, func(a, b *arrears) int { return cmp.Compare(a.name, b.name) })
 	for _, b := range v.left {
 		v.p.Groups = append(v.p.Groups, v.group(b))
 	}
@@ -367,7 +366,7 @@ func (v *previewer) absent(old int) {
 	}
 }
 
-func (v *previewer) group(b *backlog) protocol.PreviewGroup {
+func (v *previewer) group(b *arrears) protocol.PreviewGroup {
 	m := v.f.Members[b.name]
 	live := m.Live
 	if !b.managed {
@@ -457,170 +456,4 @@ func (v *previewer) plainSeen() bool {
 // fits into the pause (1.1).
 func (v *previewer) plainWait() bool {
 	return v.undecided() && v.r.seals() && v.r.keepsOrder() && v.plainSeen() && PlainCache+EvidenceLife < v.r.pauseTimeout()
-}
-
-// risks lists what does not hinder the call, but somebody should know.
-func (v *previewer) risks() {
-	if h := v.d.Before; h != nil && h.Hold != nil {
-		v.risk(protocol.NotePublishingPaused, "publishing is %s; no change ends that pause", h.holdText())
-	}
-	v.retentionRisk()
-	r := v.r
-	if r == nil || v.p.Action == protocol.PreviewCancel || r.Old == 0 {
-		return
-	}
-	v.orderRisk()
-	for i, b := range v.left {
-		v.groupRisks(b, v.p.Groups[i])
-	}
-	if v.plainWait() {
-		v.risk(protocol.NotePlainProducers, "producers that do not fence were seen within the last %s: publishing stays paused at least that long, so that none of them appends by a cached routing", PlainCache)
-	}
-	if !r.decided() && r.To.Count == 0 {
-		v.risk(protocol.NoteNoShardsLeft, "the stream is left without a shard: nothing can be appended to it afterwards")
-	}
-	if r.Policy.Retire == protocol.RetireDelete {
-		var entries int64
-		least := ""
-		for _, i := range r.removed() {
-			entries += v.looks[i].Control.Length
-			if v.looks[i].Code != shardscript.OK {
-				least = "at least "
-			}
-		}
-		if entries > 0 {
-			v.risk(protocol.NoteEntriesDeleted, "%s%d entries are on %s: with retire DELETE they are deleted together with the shards, after every group that counts has acknowledged them; ARCHIVE keeps them", least, entries, shardList(r.removed()))
-		}
-	}
-}
-
-// retentionRisk says what a new retention takes away, whoever has not read it.
-func (v *previewer) retentionRisk() {
-	if v.d.creates() {
-		return
-	}
-	want := normal(v.d.Spec).Retention
-	if want == v.d.Before.Spec.Retention.WithDefaults() {
-		return
-	}
-	switch want.Policy {
-	case protocol.RetentionMaxAge:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_AGE removes entries older than %s, delivered or not; those that a group has not acknowledged are counted as lost to it", time.Duration(want.MaxAgeMs)*time.Millisecond)
-	case protocol.RetentionMaxLen:
-		v.tooLong(want.MaxLen)
-	case protocol.RetentionAcked, protocol.RetentionNone: // nothing that a group still needs
-	}
-}
-
-// tooLong compares shards and groups with the length that a retention leaves.
-func (v *previewer) tooLong(most int64) {
-	var over int64
-	behind := map[string]bool{}
-	for i := range v.d.inForce().Count {
-		rep := v.looks[i]
-		if rep.Code != shardscript.OK || rep.Control.Length <= most {
-			continue
-		}
-		over += rep.Control.Length - most
-		if rep.Evidence == nil {
-			continue
-		}
-		for _, g := range rep.Evidence.Groups {
-			// What is pending may be the oldest, and more than was counted may be more than stays.
-			if g.Pending > 0 || g.Undelivered > most || g.UndeliveredMore {
-				behind[g.Group] = true
-			}
-		}
-	}
-	switch names := slices.Sorted(maps.Keys(behind)); {
-	case over == 0:
-	case len(names) == 0:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now", most, over)
-	default:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now, some of which %s may still have to acknowledge", most, over, joinTexts(names))
-	}
-}
-
-// orderRisk says when the order of entries with the same key is not kept.
-func (v *previewer) orderRisk() {
-	r := v.r
-	switch {
-	case !v.undecided() || v.p.MovedFraction == 0:
-	case r.Policy.Strategy == protocol.StrategyOnline:
-		v.risk(protocol.NoteOrderNotPromised, "ONLINE does not keep the order of entries with the same key: what was appended before the change may be handled after what is appended then")
-	case r.Policy.DrainScope == protocol.DrainRemoved && r.inScopeOf(protocol.DrainAll):
-		v.risk(protocol.NoteOrderNotPromised, "drainScope REMOVED does not keep the order of entries with the same key: the shards that stay are not drained first")
-	case v.plainSeen() && !v.plainWait():
-		v.risk(protocol.NoteOrderNotPromised, "producers that do not fence were seen within the last %s, and pauseTimeout of %s is too short to wait for their caches: their order is not promised", PlainCache, r.pauseTimeout())
-	}
-}
-
-// inScopeOf says whether the scope would hold more shards than those that are removed.
-func (r *Resharding) inScopeOf(scope protocol.DrainScope) bool {
-	return scope == protocol.DrainAll && min(r.Old, r.To.Count) > 0
-}
-
-// groupRisks lists what may keep the change waiting for one group.
-func (v *previewer) groupRisks(b *backlog, g protocol.PreviewGroup) {
-	limit := v.p.Publishing.LimitMs // what is left of it, when the change runs already
-	if !v.p.Publishing.Paused {
-		limit = v.r.drainTimeout().Milliseconds()
-	}
-	switch {
-	case b.ignored:
-		v.ignoredRisk(b)
-		return
-	case len(b.missing) > 0 && g.LiveMembers == 0:
-		v.risk(protocol.NoteGroupMissing, "group %s is missing on %s in Redis, and no member is alive to make it again: %s", b.name, shardList(b.missing), v.consequence())
-	case len(b.missing) > 0:
-		v.risk(protocol.NoteGroupMissing, "group %s is missing on %s in Redis: the change waits until a member has made it again", b.name, shardList(b.missing))
-	}
-	if !b.empty() {
-		_, goes := v.d.Before.Removing[b.name]
-		switch {
-		case goes: // it was deleted, and is being destroyed
-		case !b.managed:
-			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, name it in ignoreGroups, or destroy it; else %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
-		case g.LiveMembers == 0:
-			v.risk(protocol.NoteGroupWithoutMembers, "group %s has %s on %s and no live member: unless one comes, %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
-		}
-	}
-	if g.DrainEstimateMs != nil && *g.DrainEstimateMs > limit {
-		v.risk(protocol.NoteDrainTooSlow, "group %s needs about %s to drain at the rate observed: %s", b.name, time.Duration(*g.DrainEstimateMs)*time.Millisecond, v.consequence())
-	}
-}
-
-// ignoredRisk says what an ignored group gives up.
-func (v *previewer) ignoredRisk(b *backlog) {
-	gone := slices.DeleteFunc(b.indexes(), func(i int) bool { return v.r.inside(i) })
-	if len(gone) > 0 {
-		v.risk(protocol.NoteIgnoredBacklog, "group %s is ignored: what it has not acknowledged on %s goes with the shards", b.name, shardList(gone))
-	}
-}
-
-// consequence is what becomes of a change that waits in vain.
-func (v *previewer) consequence() string {
-	r := v.r
-	switch {
-	case !v.p.Publishing.Paused:
-		return fmt.Sprintf("the change ends as FAILED when drainTimeout (%s) has passed, and another one goes back to %d shards", r.drainTimeout(), r.From.Count)
-	case r.failsOnTimeout():
-		return fmt.Sprintf("publishing stays paused until pauseTimeout (%s) has passed; then the change is undone and ends as FAILED", r.pauseTimeout())
-	}
-	return fmt.Sprintf("publishing stays paused until pauseTimeout (%s) has passed; then the change is rolled back", r.pauseTimeout())
-}
-
-// text is what the group has left, in words.
-func (b *backlog) text() string {
-	more := ""
-	if b.more {
-		more = "more than "
-	}
-	switch {
-	case b.undelivered == 0 && !b.more:
-		return fmt.Sprintf("%d pending entries", b.pending)
-	case b.pending == 0:
-		return fmt.Sprintf("%s%d undelivered entries", more, b.undelivered)
-	}
-	return fmt.Sprintf("%d pending and %s%d undelivered entries", b.pending, more, b.undelivered)
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol/shardscript"
 )
 
-// backlog is what one consumer group has left on the shards that a change drains.
-type backlog struct {
+// arrears are what one consumer group has left on the shards that a change drains, summed, for a
+// preview; Backlog is the same for the deletion of a group.
+type arrears struct {
 	name             string
 	managed, ignored bool
 	pending          int64
@@ -19,15 +20,15 @@ type backlog struct {
 	more             bool
 	lag              int64 // by Redis's own counters, never too low
 	lagKnown         bool
-	shards           []shardBacklog // that have some of it
+	shards           []shardArrears // that have some of it
 	missing          []int          // that lack the group although it is registered
 	silent           []int          // that did not answer
 	gone             []int          // whose stream is missing
 }
 
-// shardBacklog is what a group has left on one shard, and what two looks tell of its
+// shardArrears is what a group has left on one shard, and what two looks tell of its
 // acknowledgements there.
-type shardBacklog struct {
+type shardArrears struct {
 	index    int
 	left     int64 // entries to acknowledge, at most
 	unsure   bool  // even left may be too few
@@ -38,15 +39,30 @@ type shardBacklog struct {
 	over     time.Duration
 }
 
-func (b *backlog) empty() bool { return b.pending == 0 && b.undelivered == 0 && !b.more }
+func (b *arrears) empty() bool { return b.pending == 0 && b.undelivered == 0 && !b.more }
 
 // indexes lists the shards on which something is left.
-func (b *backlog) indexes() []int {
+func (b *arrears) indexes() []int {
 	list := make([]int, len(b.shards))
 	for i, s := range b.shards {
 		list[i] = s.index
 	}
 	return list
+}
+
+// text is what the group has left, in words.
+func (b *arrears) text() string {
+	more := ""
+	if b.more {
+		more = "more than "
+	}
+	switch {
+	case b.undelivered == 0 && !b.more:
+		return fmt.Sprintf("%d pending entries", b.pending)
+	case b.pending == 0:
+		return fmt.Sprintf("%s%d undelivered entries", more, b.undelivered)
+	}
+	return fmt.Sprintf("%d pending and %s%d undelivered entries", b.pending, more, b.undelivered)
 }
 
 // has says whether a group has something left on a shard.
@@ -56,7 +72,7 @@ func has(g protocol.GroupEvidence) bool {
 
 // add counts what one look shows of the group on a shard; again is a second look at it, nil when
 // there was none.
-func (b *backlog) add(index int, g protocol.GroupEvidence, first Reply, again *Reply) {
+func (b *arrears) add(index int, g protocol.GroupEvidence, first Reply, again *Reply) {
 	b.pending += g.Pending
 	b.undelivered += g.Undelivered
 	b.more = b.more || g.UndeliveredMore
@@ -68,7 +84,7 @@ func (b *backlog) add(index int, g protocol.GroupEvidence, first Reply, again *R
 	if !has(g) {
 		return
 	}
-	s := shardBacklog{index: index, left: g.Pending + g.Undelivered}
+	s := shardArrears{index: index, left: g.Pending + g.Undelivered}
 	switch {
 	case g.UndeliveredMore && g.Lag == nil:
 		s.unsure = true
@@ -123,7 +139,7 @@ func groupOn(rep Reply, group string) (protocol.GroupEvidence, bool) {
 // estimate is how long the group takes for what it has left, once appends have stopped, and what
 // that rests on; nil when it is not known. live is the number of its members that are alive,
 // negative when nobody knows.
-func (b *backlog) estimate(live int) (rate *float64, ms *int64, basis string) {
+func (b *arrears) estimate(live int) (rate *float64, ms *int64, basis string) {
 	zero := int64(0)
 	switch {
 	case b.ignored:
@@ -141,7 +157,7 @@ func (b *backlog) estimate(live int) (rate *float64, ms *int64, basis string) {
 }
 
 // forecast takes the shard that needs the longest: the readers of one shard do not help another.
-func (b *backlog) forecast(live int) (rate *float64, ms *int64, basis string) {
+func (b *arrears) forecast(live int) (rate *float64, ms *int64, basis string) {
 	var (
 		untold, idle   []int
 		observed       bool
