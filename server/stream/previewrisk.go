@@ -99,16 +99,11 @@ func (v *previewer) orderRisk() {
 	case !v.undecided() || v.p.MovedFraction == 0:
 	case r.Policy.Strategy == protocol.StrategyOnline:
 		v.risk(protocol.NoteOrderNotPromised, "ONLINE does not keep the order of entries with the same key: what was appended before the change may be handled after what is appended then")
-	case r.Policy.DrainScope == protocol.DrainRemoved && r.inScopeOf(protocol.DrainAll):
+	case r.Policy.DrainScope == protocol.DrainRemoved && min(r.Old, r.To.Count) > 0:
 		v.risk(protocol.NoteOrderNotPromised, "drainScope REMOVED does not keep the order of entries with the same key: the shards that stay are not drained first")
 	case v.plainSeen() && !v.plainWait():
 		v.risk(protocol.NoteOrderNotPromised, "producers that do not fence were seen within the last %s, and pauseTimeout of %s is too short to wait for their caches: their order is not promised", PlainCache, r.pauseTimeout())
 	}
-}
-
-// inScopeOf says whether the scope would hold more shards than those that are removed.
-func (r *Resharding) inScopeOf(scope protocol.DrainScope) bool {
-	return scope == protocol.DrainAll && min(r.Old, r.To.Count) > 0
 }
 
 // groupRisks lists what may keep the change waiting for one group.
