@@ -254,11 +254,20 @@ func TestScenario(t *testing.T) {
 		b.group("g", protocol.GroupSpec{})
 		j := newJournal(t)
 		static := func(c *consumer.Config) { c.Static = true }
-		a := b.run("a", j, static)
-		var given atomic.Bool
-		b.run("b", j, func(c *consumer.Config) { static(c); c.Hooks.Assigned = func(int, int64) { given.Store(true) } })
+		var has [2]atomic.Int32 // shards of a and of b
+		counted := func(who int) func(*consumer.Config) {
+			return func(c *consumer.Config) {
+				static(c)
+				c.Hooks.Assigned = func(int, int64) { has[who].Add(1) }
+				c.Hooks.Revoked = func(int, int64, error) { has[who].Add(-1) }
+			}
+		}
+		a := b.run("a", j, counted(0))
+		b.run("b", j, counted(1))
 		b.add(2, 0, 1)
-		b.await("entry 0, and a shard for each", func() (bool, any) { return j.distinct() == 2 && given.Load(), j.list() })
+		b.await("entry 0, and a shard for each", func() (bool, any) {
+			return j.distinct() == 2 && has[0].Load() == 1 && has[1].Load() == 1, j.list()
+		})
 		b.add(2, 1, 1)
 		b.await("one each", func() (bool, any) { return len(shardsOf(j, "a", 1)) == 1 && len(shardsOf(j, "b", 1)) == 1, j.list() })
 		mine := shardsOf(j, "a", 1)

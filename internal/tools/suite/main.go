@@ -137,7 +137,8 @@ func plan(ctx context.Context, seeds int, pattern string, race bool, packages []
 		return nil, err
 	}
 	raced := stage{name: "race", race: race}
-	processes := stage{name: "processes"}
+	// They wait more than they work.
+	processes := stage{name: "processes", args: []string{"-parallel", "8"}}
 	simulation := stage{name: "simulation", testArgs: []string{"-seeds=" + strconv.Itoa(seeds)}}
 	acceptance := stage{name: "acceptance"}
 	for _, pkg := range list {

@@ -388,6 +388,30 @@ func TestRetainIsExact(t *testing.T) {
 	})
 }
 
+// Groups that nobody registered come and go; what they had lost goes with them.
+func TestRetainForgetsGroups(t *testing.T) {
+	everywhere(t, func(t *testing.T, c redis.UniversalClient) {
+		s := newShards(t, c)
+		prepared(s, 4, "g", "lost", "stray")
+		a := maxLen(2, "g", "lost")
+		s.expect(shardscript.OK, shardscript.Retain, 0, a)
+		s.do("HSET", s.control(0), "gone:stray", "1", "gone:g", "1")
+		s.do("XGROUP", "DESTROY", s.key(0), "stray")
+		s.do("XGROUP", "DESTROY", s.key(0), "lost")
+		if got := s.losses("trimmed"); !maps.Equal(got, map[string]int64{"g": 2, "lost": 2, "stray": 2}) {
+			t.Fatalf("%v", got)
+		}
+		a.MaxLen = 1
+		s.expect(shardscript.OK, shardscript.Retain, 0, a)
+		if got := s.losses("trimmed"); !maps.Equal(got, map[string]int64{"g": 3, "lost": 3}) {
+			t.Errorf("%v", got)
+		}
+		if got := s.losses("gone"); !maps.Equal(got, map[string]int64{"g": 1}) {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // A user who may not remove entries counts and acknowledges none: a script that fails in the middle
 // is not undone, and would do so again and again.
 func TestRetainForbidden(t *testing.T) {

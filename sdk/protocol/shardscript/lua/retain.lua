@@ -123,6 +123,15 @@ if A.policy ~= 'ACKED' then
   -- A registered group that is lost begins anew with what is left.
   for _, name in ipairs(lost) do note(name, #ids) end
 end
+do
+  -- Names that come and go must not fill the hash: what is neither here nor registered is told to nobody.
+  local known = asSet(A.groups)
+  for _, g in ipairs(all) do known[g.name] = true end
+  for field in pairs(H) do
+    local name = string.match(field, '^trimmed:(.*)$') or string.match(field, '^gone:(.*)$')
+    if name and not known[name] then del(field) end
+  end
+end
 local removed = redis.call('XTRIM', SHARD, 'MINID', edge)
 lookAgain()
 return reply('OK', {removed = int(removed), unacked = int(unacked), more = more or nil})
