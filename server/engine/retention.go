@@ -16,42 +16,69 @@ import (
 // retentionTrouble is how often at most the log says that retention is not carried out somewhere.
 const retentionTrouble = time.Minute
 
+// mostTrimmed is how many shards are trimmed by one pass: a slice of each is done well before the
+// pass has to end, however many shards there are.
+const mostTrimmed = 200
+
 // retention is when a stream's declared retention is carried out. Only the holder of the periodic
 // work does, at rest; two that take themselves for the holder are harmless, since a slice is one
 // script that looks for itself.
 type retention struct {
-	due     time.Time
-	more    []int     // shards whose last slice left something to do
+	due     time.Time // of all shards
+	todo    []int     // shards whose turn comes before that, the first ones first
 	warned  time.Time // last word about a shard that could not be trimmed
 	removed int64     // since there was last nothing more to do
 }
 
-// plan is the next slice: of all shards when that is due, so that none waits for one that is never
-// done, or that a change has taken away meanwhile; else of the shards that are not done.
-func (r *retention) plan(s *stream.State, now time.Time) stream.Pass {
-	switch {
-	case !now.Before(r.due):
-		return stream.PlanRetention(s, nil)
-	case len(r.more) > 0:
-		return stream.PlanRetention(s, r.more)
+// queue lists the shards whose turn it is: each once, so that none waits for one that is never
+// done, and none that a change has taken away meanwhile.
+func (r *retention) queue(s *stream.State, now time.Time) []int {
+	var list []int
+	in := make([]bool, s.Layout.Count)
+	add := func(i int) {
+		if i < len(in) && !in[i] {
+			in[i] = true
+			list = append(list, i)
+		}
 	}
-	return stream.Pass{}
+	for _, i := range r.todo {
+		add(i)
+	}
+	if !now.Before(r.due) {
+		for i := range in {
+			add(i)
+		}
+	}
+	return list
+}
+
+// plan is the next slice of the first shards in the queue, if there are any.
+func (r *retention) plan(s *stream.State, now time.Time) stream.Pass {
+	if !s.Retains() {
+		return stream.Pass{}
+	}
+	list := r.queue(s, now)
+	if len(list) == 0 {
+		return stream.Pass{}
+	}
+	return stream.PlanRetention(s, list[:min(len(list), mostTrimmed)])
 }
 
 // begun is told that the pass of plan is on its way. Replicas and streams are kept from doing
 // this all at once by a fifth of the interval, up or down.
-func (r *retention) begun(now time.Time, every time.Duration) {
-	if !now.Before(r.due) { // as plan saw it
+func (r *retention) begun(s *stream.State, now time.Time, every time.Duration) {
+	list := r.queue(s, now)
+	r.todo = list[min(len(list), mostTrimmed):]
+	if !now.Before(r.due) {
 		r.due = now.Add(time.Duration((0.8 + 0.4*rand.Float64()) * float64(every)))
 	}
-	r.more = nil
 }
 
 // retained takes the outcome of a slice on each shard. There is nothing to commit: what went is
 // counted where it went.
 func (a *actor) retained(res stream.PassResult) {
 	r := &a.runner.retention
-	r.more = stream.Unfinished(res)
+	r.todo = append(r.todo, stream.Unfinished(res)...)
 	a.e.metrics.retained(res)
 	var failed *stream.Reply
 	for i, rep := range res.Replies {
@@ -68,10 +95,10 @@ func (a *actor) retained(res stream.PassResult) {
 			a.log.Warn("retention is not carried out on a shard", zap.Int("shard", failed.Step.Index), zap.String("code", string(failed.Code)), zap.String("error", failed.Err))
 		}
 	}
-	if len(r.more) > 0 { // half of the time is everybody else's; a commit may come before
+	if len(r.todo) > 0 { // half of the time is everybody else's; a commit may come before
 		a.runner.due = time.Now().Add(min(time.Since(a.runner.started), time.Second))
 	}
-	if len(r.more) == 0 && r.removed > 0 {
+	if len(r.todo) == 0 && r.removed > 0 {
 		a.log.Debug("retention", zap.Int64("removed", r.removed))
 		r.removed = 0
 	}

@@ -31,12 +31,12 @@ func TestRetentionPlan(t *testing.T) {
 		if want == 0 {
 			return
 		}
-		r.begun(now, every)
+		r.begun(s, now, every)
 		res := stream.PassResult{Pass: pass}
 		for _, i := range more {
 			res.Replies = append(res.Replies, stream.Reply{Step: stream.Step{Script: shardscript.Retain, Index: i}, More: true})
 		}
-		r.more = stream.Unfinished(res)
+		r.todo = append(r.todo, stream.Unfinished(res)...)
 	}
 	slice(3, 2) // everything; shard 2 has more
 	slice(1, 2)
@@ -47,5 +47,19 @@ func TestRetentionPlan(t *testing.T) {
 	slice(0)
 	now = now.Add(2 * every)
 	slice(2)
+	slice(0)
+
+	// Of many shards a pass takes some, the ones that have waited first.
+	s.Layout.Count = 450
+	now = now.Add(2 * every)
+	slice(200, 3, 7)
+	slice(200)
+	now = now.Add(2 * every)
+	if list := r.queue(s, now); len(list) != 450 || list[0] != 400 || list[50] != 3 || list[51] != 7 || list[52] != 0 {
+		t.Fatalf("%d shards wait: %v", len(list), list[:53])
+	}
+	slice(200)
+	slice(200)
+	slice(50)
 	slice(0)
 }

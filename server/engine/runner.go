@@ -84,7 +84,7 @@ func (a *actor) startPass() {
 			return
 		}
 	}
-	r.begun(pass, now, a.e.cfg)
+	r.begun(pass, a.cache.unit.Stream, now, a.e.cfg)
 	revision, checkedAt := a.cache.streamToken.Revision, a.cache.checkedAt
 	a.e.wg.Go(func() {
 		if a.e.beforePass != nil {
@@ -98,14 +98,14 @@ func (a *actor) startPass() {
 }
 
 // begun notes that a pass is on its way.
-func (r *runner) begun(pass stream.Pass, now time.Time, cfg Config) {
+func (r *runner) begun(pass stream.Pass, s *stream.State, now time.Time, cfg Config) {
 	r.running, r.started, r.moved = true, now, false
 	switch pass.Kind {
 	case stream.PassSurvey:
 		r.surveyNow = false
 		r.surveyAt = now.Add(cfg.SweepInterval)
 	case stream.PassRetain:
-		r.retention.begun(now, cfg.RetentionInterval)
+		r.retention.begun(s, now, cfg.RetentionInterval)
 	case stream.PassPhase, stream.PassGroup, stream.PassRemove, stream.PassHold, stream.PassPurge, stream.PassLook, stream.PassProbe:
 	}
 }
