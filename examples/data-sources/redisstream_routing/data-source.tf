@@ -2,7 +2,7 @@ data "redisstream_routing" "orders" {
   stream_prefix = "orders"
 }
 
-# Rules of a Redis user that may do nothing but append to the shards.
-output "acl_of_producers" {
-  value = join(" ", concat(["on", "-@all", "+xadd", "+evalsha"], [for s in data.redisstream_routing.orders.shards : "~${s.key}"]))
+# Where each shard is on a Redis Cluster.
+output "slots_of_orders" {
+  value = { for s in data.redisstream_routing.orders.shards : s.key => s.slot }
 }
