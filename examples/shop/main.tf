@@ -2,7 +2,7 @@
 # plans and applies it is pipeline.yml.
 
 terraform {
-  required_version = ">= 1.5"
+  required_version = ">= 1.8" # outputs.tf calls a function of the provider
   required_providers {
     redisstream = {
       source = "redisstream/redisstream"
