@@ -45,6 +45,7 @@ func acceptance(t *testing.T) {
 	if os.Getenv("TF_ACC") == "" {
 		t.Skip("an acceptance test: set TF_ACC=1")
 	}
+	t.Parallel()
 }
 
 func startCoordinator(t *testing.T, r *redistest.Server) *coordinator {

@@ -104,7 +104,7 @@ func TestAccT6DataIsKept(t *testing.T) {
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=4")
 	c.hold(t, prefix, "billing")
 	out := unwrap(w.terraform(1, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4"))
-	for _, want := range []string{prefix + ":0", "billing", "1 pending"} {
+	for _, want := range []string{"shard 0", "billing", "1 pending", "has not finished"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("destroy of a group that has read and not acknowledged does not say %q:\n%s", want, out)
 		}
