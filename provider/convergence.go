@@ -30,6 +30,8 @@ const (
 	// consistencyWindow is how long "not found" is not believed for what was just accepted:
 	// another replica may answer.
 	consistencyWindow = 10 * time.Second
+	// latestWithin is how long a last look may take after Ctrl-C.
+	latestWithin = time.Second
 )
 
 // declare makes want the desired state of the stream and returns the stream as answered, and
@@ -315,6 +317,20 @@ func describe(r protocol.Resharding) string {
 	return s
 }
 
+// latest reads once more what a wait that was ended has last seen, so that what is told and saved
+// is not older than it has to be. Whoever ended it does not wait long for that.
+func (c *connection) latest(parent context.Context, s protocol.Stream, r protocol.Resharding) (protocol.Stream, protocol.Resharding) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), latestWithin)
+	defer cancel()
+	if now, err := c.client.Resharding(ctx, r.StreamPrefix, r.ReshardingID, "", 0); err == nil {
+		r = now
+	}
+	if now, err := c.client.Stream(ctx, r.StreamPrefix); err == nil {
+		s = now
+	}
+	return s, r
+}
+
 // stopped is the diagnostic for a wait that ended before the resharding did. parent is the
 // context without the operation's own timeout: it tells Ctrl-C from the timeout.
 func (c *connection) stopped(parent context.Context, r protocol.Resharding, err error, argument string, waited time.Duration) (summary, detail string) {
@@ -353,7 +369,7 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
 	}
 	detail += fmt.Sprintf("\n\nThe stream keeps its %d shards. Remove the cause and apply again. "+
-		"A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups: both give up what it has not read.", r.FromShardCount)
+		"A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. What it has not read on shards that are removed is lost to it then.", r.FromShardCount)
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }
 

@@ -184,6 +184,12 @@ func (f *fakeCoordinator) previewStream(w http.ResponseWriter, prefix string, s 
 		if p.FromShardCount != p.ToShardCount {
 			p.Action = protocol.PreviewReshard
 		}
+		if r := f.records[s.Status.ActiveReshardingID]; r != nil {
+			p.Action, p.ReshardingID = protocol.PreviewAttach, r.ReshardingID
+			if r.FromShardCount == p.ToShardCount {
+				p.Action = protocol.PreviewCancel
+			}
+		}
 	}
 	reply(w, http.StatusOK, p)
 }

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 //
 // Terraform plans once more when it applies, from the state as it was when the plan was made. So a
 // stream that has moved on since that state was read is found here; private is of that state.
-func (c *connection) preview(ctx context.Context, prefix string, want protocol.StreamSpec, private privateData, diags *diag.Diagnostics) {
+func (c *connection) preview(ctx context.Context, prefix string, want protocol.StreamSpec, creates bool, private privateData, diags *diag.Diagnostics) {
 	if !c.ready() {
 		return // the provider's own configuration is known only after apply
 	}
@@ -28,12 +29,20 @@ func (c *connection) preview(ctx context.Context, prefix string, want protocol.S
 	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{
 		ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention, RequestedBy: c.requestedBy, Reason: "terraform: plan",
 	}, client.Call{RequestID: uuid.NewString()})
+	if errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")) {
+		diags.Append(c.diagnose(fmt.Sprintf("plan stream %q", prefix), err)) // no apply can succeed
+		return
+	}
 	if err != nil {
 		diags.AddWarning("The plan could not be checked with the coordinator", redact(fmt.Sprintf(
 			"What the change of stream %q would do to its data, and whether it can succeed, is not known: %v\n\nThe apply checks by itself and is as safe as with a checked plan.", prefix, err), c.secrets))
 		return
 	}
 	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
+	if creates && p.Generation != 0 {
+		c.taken(ctx, p, want, diags)
+		return
+	}
 	if before, ok := recallSeen(ctx, private); ok && p.Generation != 0 && p.Generation != before && p.Action != protocol.PreviewAttach && p.Action != protocol.PreviewNone {
 		diags.Append(stale(before, p.Generation, prefix, nil))
 		return
@@ -73,7 +82,11 @@ func previewTitle(p protocol.Preview) string {
 func previewText(p protocol.Preview) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "- "+format+"\n", args...) }
-	if p.Action == protocol.PreviewAttach || p.Action == protocol.PreviewCancel {
+	if p.Action == protocol.PreviewCancel {
+		line("resharding %s is rolled back: the layout stays as it is, and publishing is open again", p.ReshardingID)
+		return strings.TrimSuffix(b.String(), "\n")
+	}
+	if p.Action == protocol.PreviewAttach {
 		line("resharding: %s", p.ReshardingID)
 	}
 	if n := len(p.ShardsAdded); n > 0 {
@@ -136,12 +149,60 @@ func groupText(g protocol.PreviewGroup) string {
 		}
 	}
 	if g.Managed {
-		text += fmt.Sprintf("; %d live members", g.LiveMembers)
+		text += fmt.Sprintf("; %s", plural(g.LiveMembers, "live member"))
 		if n := len(g.AffectedMembers); n > 0 {
 			text += fmt.Sprintf(", %d of them gain or lose shards", n)
 		}
 	}
 	return text
+}
+
+// plural counts things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// taken says, at the plan of a creation, that the stream exists: as the creation that an apply left
+// behind when it was killed, with nothing in it, or as somebody else's.
+func (c *connection) taken(ctx context.Context, p protocol.Preview, want protocol.StreamSpec, diags *diag.Diagnostics) {
+	if p.FromShardCount == 0 && p.ReshardingID == "" {
+		return // nothing to lose
+	}
+	s, err := c.client.Stream(ctx, p.StreamPrefix)
+	switch {
+	case err != nil:
+		diags.AddWarning("The plan could not be checked with the coordinator", redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
+	case sameSpec(s.Spec, want):
+		diags.AddWarning("Stream exists already", fmt.Sprintf(
+			"Stream %q exists, with just these settings, as a creation leaves it behind whose apply was killed. It is taken into the state as it is.", p.StreamPrefix))
+	default:
+		diags.Append(exists("Stream", p.StreamPrefix, strings.Join(specDifferences(s.Spec, want), "; "), p.StreamPrefix))
+	}
+}
+
+// backlog is what a group has left to do, by a dry run of draining everything; ok is false when
+// nobody can tell.
+func (c *connection) backlog(ctx context.Context, prefix, group string) (g protocol.PreviewGroup, ok bool) {
+	if !c.ready() {
+		return g, false
+	}
+	ctx = c.logContext(ctx)
+	none := int64(0)
+	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{ShardCount: &none, RequestedBy: c.requestedBy, Reason: "terraform: plan"},
+		client.Call{RequestID: c.requestIDPrefix + uuid.NewString()})
+	if err != nil {
+		tflog.Debug(ctx, "backlog of the group is not known", map[string]any{"error": err.Error()})
+		return g, false
+	}
+	for _, g := range p.Groups {
+		if g.Group == group {
+			return g, true
+		}
+	}
+	return g, false
 }
 
 // shardRange names ascending indexes: "shard 4", "shards 4 to 7", and a list where they are not

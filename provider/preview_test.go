@@ -244,7 +244,7 @@ func TestGroupText(t *testing.T) {
 	rate, eta := 50.0, int64(2000)
 	for want, g := range map[string]protocol.PreviewGroup{
 		"group a: nothing to drain; 2 live members":                                                               {Group: "a", Managed: true, LiveMembers: 2},
-		"group a: 100 undelivered and 3 pending entries, drained in about 2s (seen); 1 live members":              {Group: "a", Managed: true, LiveMembers: 1, Pending: 3, Undelivered: 100, RatePerSecond: &rate, DrainEstimateMs: &eta, Basis: "seen"},
+		"group a: 100 undelivered and 3 pending entries, drained in about 2s (seen); 1 live member":               {Group: "a", Managed: true, LiveMembers: 1, Pending: 3, Undelivered: 100, RatePerSecond: &rate, DrainEstimateMs: &eta, Basis: "seen"},
 		"unmanaged Redis group b: at least 9 undelivered and 0 pending entries, drained in an unknown time (why)": {Group: "b", Undelivered: 9, UndeliveredMore: true, Basis: "why"},
 		"unmanaged Redis group c: ignored, with 1 undelivered and 0 pending entries":                              {Group: "c", Ignored: true, Undelivered: 1},
 	} {
@@ -252,4 +252,29 @@ func TestGroupText(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
+}
+
+// The old shard count, while the resharding of an interrupted apply runs, is a change: it cancels.
+func TestOldCountCancelsWhatRuns(t *testing.T) {
+	c, f := setup(t)
+	i := c.must(c.none(shardCount), orders(2))
+	f.set(func() { f.block = true })
+	i, diags := c.apply(t.Context(), c.plan(i, orders(4, attrs{"timeouts": attrs{"update": "300ms"}})))
+	oneError(t, diags, "Timed out", "billing")
+	wantField(t, i, "publish_state", "PAUSED")
+	i = c.refresh(i)
+	wantField(t, i, "shard_count", "2")
+	p := c.plan(i, orders(2))
+	if w := warningsOf(p.diags); p.noop() || len(w) != 1 || !strings.Contains(w[0], "will be cancelled") || !strings.Contains(w[0], "rs-2 is rolled back") {
+		t.Fatalf("noop %v, warnings %q", p.noop(), warningsOf(p.diags))
+	}
+	i, diags = c.apply(t.Context(), p)
+	c.ok(diags)
+	wantField(t, i, "last_resharding.phase", "ROLLED_BACK")
+	if p := c.plan(c.refresh(i), orders(2)); !p.noop() {
+		t.Error("plan is not empty")
+	}
+	// Another count is no cancelling.
+	f.set(func() { f.block = false })
+	c.must(c.refresh(i), orders(3))
 }

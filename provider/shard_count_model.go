@@ -45,21 +45,14 @@ var (
 	shardType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"index": types.Int64Type, "key": types.StringType, "slot": types.Int64Type,
 	}}
-	phaseType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"phase": types.StringType, "started_at": types.StringType, "ended_at": types.StringType,
-	}}
 	reshardingType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"id": types.StringType, "from_shard_count": types.Int64Type, "to_shard_count": types.Int64Type,
-		"strategy": types.StringType, "phase": types.StringType, "phases": types.ListType{ElemType: phaseType},
+		"strategy": types.StringType, "phase": types.StringType,
 		"paused_ms": types.Int64Type, "order": types.StringType, "error": types.StringType,
 		"certificate": certificateType,
 	}}
 	certificateType = types.ObjectType{AttrTypes: map[string]attr.Type{
 		"taken_at": types.StringType, "barrier": types.StringType, "confirmed_replicas": types.Int64Type,
-		"shards": types.ListType{ElemType: certifiedType},
-	}}
-	certifiedType = types.ObjectType{AttrTypes: map[string]attr.Type{
-		"index": types.Int64Type, "last_id": types.StringType, "entries_added": types.Int64Type, "verdict": types.StringType,
 	}}
 )
 
@@ -111,11 +104,7 @@ func (m *shardCountModel) observe(ctx context.Context, s protocol.Stream, r *pro
 	m.PublishState = types.StringValue(string(s.Status.PublishState))
 	shards := make([]attr.Value, 0, len(s.Shards))
 	for _, sh := range s.Shards {
-		shards = append(shards, types.ObjectValueMust(shardType.AttrTypes, map[string]attr.Value{
-			"index": types.Int64Value(int64(sh.ShardIndex)),
-			"key":   types.StringValue(sh.StreamKey),
-			"slot":  types.Int64Value(int64(sh.RedisSlot)),
-		}))
+		shards = append(shards, shardObject(sh.ShardIndex, sh.StreamKey, sh.RedisSlot))
 	}
 	m.Shards = types.ListValueMust(shardType, shards)
 	switch {
@@ -126,24 +115,29 @@ func (m *shardCountModel) observe(ctx context.Context, s protocol.Stream, r *pro
 	}
 }
 
-func reshardingObject(r protocol.Resharding) types.Object {
-	phases := make([]attr.Value, 0, len(r.Phases))
-	for _, p := range r.Phases {
-		ended := types.StringNull()
-		if p.EndedAt != nil {
-			ended = types.StringValue(timestamp(*p.EndedAt))
-		}
-		phases = append(phases, types.ObjectValueMust(phaseType.AttrTypes, map[string]attr.Value{
-			"phase": types.StringValue(string(p.Phase)), "started_at": types.StringValue(timestamp(p.StartedAt)), "ended_at": ended,
-		}))
+func shardObject(index int, key string, slot int) types.Object {
+	return types.ObjectValueMust(shardType.AttrTypes, map[string]attr.Value{
+		"index": types.Int64Value(int64(index)), "key": types.StringValue(key), "slot": types.Int64Value(int64(slot)),
+	})
+}
+
+// layout is the shards of a stream that has converged to a count: they follow from its name.
+func layout(prefix string, count int) types.List {
+	shards := make([]attr.Value, count)
+	for i := range shards {
+		key := protocol.ShardKey(prefix, i)
+		shards[i] = shardObject(i, key, protocol.RedisSlot(key))
 	}
+	return types.ListValueMust(shardType, shards)
+}
+
+func reshardingObject(r protocol.Resharding) types.Object {
 	return types.ObjectValueMust(reshardingType.AttrTypes, map[string]attr.Value{
 		"id":               types.StringValue(r.ReshardingID),
 		"from_shard_count": types.Int64Value(int64(r.FromShardCount)),
 		"to_shard_count":   types.Int64Value(int64(r.ToShardCount)),
 		"strategy":         types.StringValue(lower(r.Strategy)),
 		"phase":            types.StringValue(string(r.Phase)),
-		"phases":           types.ListValueMust(phaseType, phases),
 		"paused_ms":        types.Int64Value(r.PausedMs),
 		"order":            types.StringValue(r.Order),
 		"error":            types.StringValue(r.Error),
@@ -155,16 +149,9 @@ func certificateObject(c *protocol.DrainCertificate) types.Object {
 	if c == nil {
 		return types.ObjectNull(certificateType.AttrTypes)
 	}
-	shards := make([]attr.Value, 0, len(c.Shards))
-	for _, s := range c.Shards {
-		shards = append(shards, types.ObjectValueMust(certifiedType.AttrTypes, map[string]attr.Value{
-			"index": types.Int64Value(int64(s.ShardIndex)), "last_id": types.StringValue(s.LastID),
-			"entries_added": types.Int64Value(s.EntriesAdded), "verdict": types.StringValue(s.Verdict),
-		}))
-	}
 	return types.ObjectValueMust(certificateType.AttrTypes, map[string]attr.Value{
 		"taken_at": types.StringValue(timestamp(c.TakenAt)), "barrier": types.StringValue(c.Barrier),
-		"confirmed_replicas": types.Int64Value(int64(c.ConfirmedReplicas)), "shards": types.ListValueMust(certifiedType, shards),
+		"confirmed_replicas": types.Int64Value(int64(c.ConfirmedReplicas)),
 	})
 }
 
@@ -186,6 +173,14 @@ func (m *shardCountModel) sameRemote(ctx context.Context, o shardCountModel) boo
 		m.Strategy.Equal(o.Strategy) && m.DrainScope.Equal(o.DrainScope) && m.Retire.Equal(o.Retire) &&
 		m.PauseTimeout.same(o.PauseTimeout) && m.DrainTimeout.same(o.DrainTimeout) &&
 		m.OnTimeout.Equal(o.OnTimeout) && sameSet(m.IgnoreGroups, o.IgnoreGroups)
+}
+
+// forgetObserved marks what a resharding to count alters as known after apply, but for the shards,
+// which follow from the count.
+func (m *shardCountModel) forgetObserved(count int) {
+	m.MetadataVersion, m.LayoutEpoch, m.PublishState = types.Int64Unknown(), types.Int64Unknown(), types.StringUnknown()
+	m.LastResharding = types.ObjectUnknown(reshardingType.AttrTypes)
+	m.Shards = layout(m.StreamPrefix.ValueString(), count)
 }
 
 // sameRetention takes no block and the policy "none" for the same.
@@ -226,41 +221,61 @@ func (m *shardCountModel) forced() bool {
 	return m.ForceDestroy.ValueString() != "" && m.ForceDestroy.ValueString() == m.StreamPrefix.ValueString()
 }
 
+// resharding is the resharding in the state: its id, where it leads, and whether it was still
+// running when it was seen.
+func (m *shardCountModel) resharding() (id string, to int, running bool) {
+	if m.LastResharding.IsNull() || m.LastResharding.IsUnknown() {
+		return "", 0, false
+	}
+	a := m.LastResharding.Attributes()
+	name, _ := a["id"].(types.String)
+	count, _ := a["to_shard_count"].(types.Int64)
+	phase, _ := a["phase"].(types.String)
+	return name.ValueString(), int(count.ValueInt64()), name.ValueString() != "" && !protocol.Phase(phase.ValueString()).Terminal()
+}
+
+// ledAway says whether a resharding runs, as far as the state knows, that does not lead to the
+// shard count of m: then asking for m changes something although the state has that count.
+func (m *shardCountModel) ledAway(state shardCountModel) bool {
+	_, to, running := state.resharding()
+	return running && int64(to) != m.ShardCount.ValueInt64()
+}
+
 // shows says whether the state already has the resharding that ended last, as it ended.
 func (m *shardCountModel) shows(s protocol.Stream) bool {
-	if s.Status.ActiveReshardingID != "" || m.LastResharding.IsNull() || m.LastResharding.IsUnknown() {
-		return false
-	}
-	var last struct {
-		ID    types.String
-		Phase types.String
-	}
-	var ok bool
-	if last.ID, ok = m.LastResharding.Attributes()["id"].(types.String); !ok {
-		return false
-	}
-	if last.Phase, ok = m.LastResharding.Attributes()["phase"].(types.String); !ok {
-		return false
-	}
-	return last.ID.ValueString() == s.Status.LastReshardingID && protocol.Phase(last.Phase.ValueString()).Terminal()
+	id, _, running := m.resharding()
+	return s.Status.ActiveReshardingID == "" && id != "" && !running && id == s.Status.LastReshardingID
 }
 
 // keepComputed takes over from the state what a change that is Terraform's own business cannot
 // alter, in the very form that the state has: nothing of it shows up as a difference.
 func (m *shardCountModel) keepComputed(state shardCountModel) {
 	m.PauseTimeout, m.DrainTimeout, m.Reason = state.PauseTimeout, state.DrainTimeout, state.Reason
+	m.keepObserved(state)
+}
+
+// keepObserved takes over what the coordinator tells: a change of settings alone does not alter it.
+func (m *shardCountModel) keepObserved(state shardCountModel) {
 	m.MetadataVersion, m.LayoutEpoch, m.PublishState = state.MetadataVersion, state.LayoutEpoch, state.PublishState
 	m.Shards, m.LastResharding = state.Shards, state.LastResharding
 }
 
-// settle fills a plan that has been carried out. What was configured stays as it was written:
-// should somebody have changed it since, the next refresh tells. before is the resharding to
-// show when last is nil.
-func (m *shardCountModel) settle(ctx context.Context, s protocol.Stream, last *protocol.Resharding, before types.Object) {
-	inputs := *m
-	m.LastResharding = before
-	m.observe(ctx, s, last)
-	m.StreamPrefix, m.Strategy, m.DrainScope, m.Retire = inputs.StreamPrefix, inputs.Strategy, inputs.DrainScope, inputs.Retire
-	m.PauseTimeout, m.DrainTimeout, m.OnTimeout = inputs.PauseTimeout, inputs.DrainTimeout, inputs.OnTimeout
-	m.IgnoreGroups, m.Retention = inputs.IgnoreGroups, inputs.Retention
+// settled is the state after a plan that has been carried out. What was configured, and what the
+// plan showed, stays as it was: should somebody have changed it since, the next refresh tells.
+// before is the resharding to show when last is nil.
+func (m shardCountModel) settled(ctx context.Context, s protocol.Stream, last *protocol.Resharding, before types.Object) shardCountModel {
+	out := m
+	out.LastResharding = before
+	out.observe(ctx, s, last)
+	out.StreamPrefix, out.Strategy, out.DrainScope, out.Retire = m.StreamPrefix, m.Strategy, m.DrainScope, m.Retire
+	out.PauseTimeout, out.DrainTimeout, out.OnTimeout = m.PauseTimeout, m.DrainTimeout, m.OnTimeout
+	out.IgnoreGroups, out.Retention = m.IgnoreGroups, m.Retention
+	if !m.Shards.IsUnknown() {
+		out.Shards = m.Shards
+	}
+	if !m.MetadataVersion.IsUnknown() { // then nothing was to reshard
+		out.MetadataVersion, out.LayoutEpoch, out.PublishState = m.MetadataVersion, m.LayoutEpoch, m.PublishState
+		out.LastResharding = m.LastResharding
+	}
+	return out
 }

@@ -123,7 +123,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 			"skip_destroy": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the stream, and the coordinator is not told anything. Default `false`. " +
-					"`deletion_protection` does not stand in its way, since nothing is deleted.",
+					"It must be applied before the destroy. `deletion_protection` does not stand in its way, since nothing is deleted.",
 			},
 			"force_destroy": schema.StringAttribute{
 				Optional: true,
@@ -173,33 +173,16 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 					"to_shard_count":   schema.Int64Attribute{Computed: true, MarkdownDescription: "Shard count that it leads to; 0 for the removal."},
 					"strategy":         schema.StringAttribute{Computed: true, MarkdownDescription: "`quiesce` or `online`."},
 					"phase":            schema.StringAttribute{Computed: true, MarkdownDescription: "Phase as last seen; `COMPLETED`, `ROLLED_BACK` and `FAILED` are final."},
-					"phases": schema.ListNestedAttribute{
-						Computed: true, MarkdownDescription: "The phases that it went through, in order.",
-						NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-							"phase":      schema.StringAttribute{Computed: true, MarkdownDescription: "Name of the phase."},
-							"started_at": schema.StringAttribute{Computed: true, MarkdownDescription: "When it was entered, RFC 3339, UTC."},
-							"ended_at":   schema.StringAttribute{Computed: true, MarkdownDescription: "When it was left; null while it lasts."},
-						}},
-					},
-					"paused_ms": schema.Int64Attribute{Computed: true, MarkdownDescription: "For how long it paused publishing, in milliseconds."},
-					"order":     schema.StringAttribute{Computed: true, MarkdownDescription: "What was promised of the order of each key; empty if nothing was recorded."},
-					"error":     schema.StringAttribute{Computed: true, MarkdownDescription: "Why it did not complete; empty if it did."},
+					"paused_ms":        schema.Int64Attribute{Computed: true, MarkdownDescription: "For how long it paused publishing, in milliseconds."},
+					"order":            schema.StringAttribute{Computed: true, MarkdownDescription: "What was promised of the order of each key; empty if nothing was recorded."},
+					"error":            schema.StringAttribute{Computed: true, MarkdownDescription: "Why it did not complete; empty if it did."},
 					"certificate": schema.SingleNestedAttribute{
 						Computed:            true,
-						MarkdownDescription: "The drain certificate: the evidence on which the layout was changed; null when nothing was drained. The data source `redisstream_resharding` can compare it with Redis.",
+						MarkdownDescription: "The drain certificate: the evidence on which the layout was changed; null when nothing was drained. The data source `redisstream_resharding` has it whole, shard by shard, and can compare it with Redis.",
 						Attributes: map[string]schema.Attribute{
 							"taken_at":           schema.StringAttribute{Computed: true, MarkdownDescription: "When the evidence was taken, RFC 3339, UTC."},
 							"barrier":            schema.StringAttribute{Computed: true, MarkdownDescription: "What kept appends out: `XSETID` (Redis refuses everybody) or `LEASE` (only producers that fence are held back)."},
 							"confirmed_replicas": schema.Int64Attribute{Computed: true, MarkdownDescription: "How many replicas had confirmed the seals."},
-							"shards": schema.ListNestedAttribute{
-								Computed: true, MarkdownDescription: "The evidence, shard by shard. Only the newest certificates keep it.",
-								NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
-									"index":         schema.Int64Attribute{Computed: true, MarkdownDescription: "Index of the shard."},
-									"last_id":       schema.StringAttribute{Computed: true, MarkdownDescription: "Id of the last entry that was appended before the change."},
-									"entries_added": schema.Int64Attribute{Computed: true, MarkdownDescription: "How many entries had ever been appended."},
-									"verdict":       schema.StringAttribute{Computed: true, MarkdownDescription: "`DRAINED`, or what else was found on a shard that did not have to be drained."},
-								}},
-							},
 						},
 					},
 				},
@@ -246,7 +229,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 	case destroys:
 		r.planDestroy(ctx, state, req, resp)
 		return
-	case !creates && plan.sameRemote(ctx, state):
+	case !creates && plan.sameRemote(ctx, state) && !plan.ledAway(state):
 		plan.keepComputed(state)
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 		return
@@ -258,9 +241,17 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 	case !plan.declared(ctx):
 		return // not known before apply: nothing can be asked
 	}
-	if want := plan.spec(ctx, &resp.Diagnostics); !resp.Diagnostics.HasError() {
-		r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, req.Private, &resp.Diagnostics)
+	want := plan.spec(ctx, &resp.Diagnostics)
+	if resp.Diagnostics.HasError() {
+		return
 	}
+	if _, _, running := state.resharding(); !creates && !running && plan.ShardCount.Equal(state.ShardCount) {
+		plan.keepObserved(state) // settings alone: no shard is touched
+	} else {
+		plan.forgetObserved(want.ShardCount)
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
+	r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, creates, req.Private, &resp.Diagnostics)
 }
 
 // planDestroy says what a destroy does.
@@ -276,14 +267,14 @@ func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountMo
 	if state.forced() {
 		resp.Diagnostics.AddWarning("Stream will be removed with what it holds", fmt.Sprintf(
 			"force_destroy repeats the prefix: stream %q is removed at once with its %d shards. What is undelivered or pending on them is lost.", prefix, state.ShardCount.ValueInt64()))
-	} else {
-		resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
-			"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
-				"and then retires its %d shards (%s).", prefix, state.ShardCount.ValueInt64(), state.Retire.ValueString()))
+		return
 	}
+	resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
+		"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
+			"and then retires its %d shards (%s).", prefix, state.ShardCount.ValueInt64(), state.Retire.ValueString()))
 	want := state.spec(ctx, &resp.Diagnostics)
 	want.ShardCount = 0
-	r.conn.preview(ctx, prefix, want, req.Private, &resp.Diagnostics)
+	r.conn.preview(ctx, prefix, want, false, req.Private, &resp.Diagnostics)
 }
 
 // protected adds the error that a protected stream cannot be destroyed, and says whether it is.
@@ -293,7 +284,7 @@ func protected(state shardCountModel, diags *diag.Diagnostics) bool {
 	}
 	diags.AddAttributeError(path.Root("deletion_protection"), "Stream is protected against deletion", fmt.Sprintf(
 		"Stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
-			"To only forget it, set skip_destroy = true, or use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
+			"To only forget it, set skip_destroy = true and apply that first, or use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
 	return true
 }
 
@@ -340,8 +331,8 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	}
 	save := func(s protocol.Stream, last *protocol.Resharding) {
 		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
-		plan.settle(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
-		resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
+		state := plan.settled(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
+		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
 	if id == "" {
 		last, err := r.conn.lastResharding(ctx, s)
@@ -360,6 +351,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	case err != nil:
 		// The stream is there and gets its shards without us. An error would taint it, and a
 		// tainted stream is destroyed by the next apply; the next refresh finds the work undone.
+		s, resharding = r.conn.latest(parent, s, resharding)
 		summary, detail := r.conn.stopped(parent, resharding, err, "create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 		save(s, &resharding)
@@ -424,7 +416,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if plan.sameRemote(ctx, state) { // deletion_protection or timeouts: the coordinator has no part in it
+	if plan.sameRemote(ctx, state) && !plan.ledAway(state) { // deletion_protection or timeouts: the coordinator has no part in it
 		plan.keepComputed(state)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 		return
@@ -469,6 +461,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id, To: want.ShardCount})...)
 		resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount))
 		if err != nil {
+			s, resharding = r.conn.latest(parent, s, resharding)
 			resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "update", wait))
 			failed(resharding)
 			return
@@ -488,9 +481,9 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		tflog.Warn(ctx, "last resharding not readable", map[string]any{"error": err.Error()})
 		last = nil
 	}
-	plan.settle(parent, s, last, state.LastResharding)
+	state = plan.settled(parent, s, last, state.LastResharding)
 	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
-	resp.Diagnostics.Append(resp.State.Set(parent, &plan)...)
+	resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 }
 
 func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
@@ -540,6 +533,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 			resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id})...)
 			resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), 0))
 			if err != nil {
+				s, resharding = r.conn.latest(parent, s, resharding)
 				resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "delete", wait))
 				failed(resharding)
 				return

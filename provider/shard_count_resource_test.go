@@ -92,13 +92,13 @@ func TestShardCountLifecycle(t *testing.T) {
 	}
 }
 
-// What the plan shows as known after apply: everything computed when the coordinator is told
-// something, nothing otherwise.
+// What the plan shows as known after apply: what a resharding alters when there is one, nothing
+// otherwise.
 func TestShardCountPlan(t *testing.T) {
 	c, f := setup(t)
 	base := orders(2, attrs{"reason": "first"})
 	i := c.must(c.none(shardCount), base)
-	computed := []string{"metadata_version", "layout_epoch", "publish_state", "shards", "last_resharding"}
+	computed := []string{"metadata_version", "layout_epoch", "publish_state", "last_resharding"}
 
 	for name, change := range map[string]attrs{
 		"shard_count":   {"shard_count": 3},
@@ -115,10 +115,13 @@ func TestShardCountPlan(t *testing.T) {
 			if p.noop() || p.replace != 0 || failed(p.diags) {
 				t.Fatalf("want an update in place, got noop=%v replace=%d %q", p.noop(), p.replace, errorsOf(p.diags))
 			}
-			for _, name := range computed {
-				if fields(t, p.state)[name].IsFullyKnown() {
-					t.Errorf("%s is not unknown", name)
+			for _, attribute := range computed {
+				if known := fields(t, p.state)[attribute].IsFullyKnown(); known != (name != "shard_count") {
+					t.Errorf("%s is known: %v", attribute, known)
 				}
+			}
+			if !fields(t, p.state)["shards"].IsFullyKnown() {
+				t.Error("the plan does not show the shards")
 			}
 			// Versions move between plan and apply, as with -refresh=false.
 			f.set(func() { f.streams["orders"].MetadataVersion += 7 })
@@ -561,7 +564,10 @@ func TestShardCountCreateInterruptedWhileSending(t *testing.T) {
 func TestShardCountCreateOnExisting(t *testing.T) {
 	c, f := setup(t)
 	i := c.must(c.none(shardCount), orders(2))
-	_, diags := c.apply(t.Context(), c.plan(c.none(shardCount), orders(5, attrs{"retire": "archive"})))
+	p := c.plan(c.none(shardCount), orders(5, attrs{"retire": "archive"}))
+	oneError(t, p.diags, "already exists", "shard_count is 2, wanted 5", "terraform import")
+	p.diags = nil // it was made after the plan
+	_, diags := c.apply(t.Context(), p)
 	oneError(t, diags, "already exists", "shard_count is 2, wanted 5", "retire is delete, wanted archive", "terraform import", "orders")
 	if n := len(f.mutations()); n != 1 {
 		t.Errorf("%d mutations", n)

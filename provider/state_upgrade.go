@@ -10,16 +10,17 @@ import (
 )
 
 // schemaVersion of both resources. Version 0, of release 0.1.0, had no skip_destroy, no retention,
-// no certificate of a resharding, and no deletion_protection of a group.
+// no certificate of a resharding, and no deletion_protection of a group; it had the phases of a
+// resharding, which are in the data source redisstream_resharding now.
 const schemaVersion = 1
 
-// upgradeFrom0 reads a state of version 0 by the present schema, which only has more attributes:
-// those that are missing become null, and defaults fills the ones that are never null.
+// upgradeFrom0 reads a state of version 0 by the present schema: attributes that are no more are
+// dropped, those that are new become null, and defaults fills the ones that are never null.
 func upgradeFrom0(schema resourceSchema, defaults map[string]tftypes.Value) map[int64]resource.StateUpgrader {
 	return map[int64]resource.StateUpgrader{0: {
 		StateUpgrader: func(ctx context.Context, req resource.UpgradeStateRequest, resp *resource.UpgradeStateResponse) {
 			typ := schema(ctx)
-			was, err := req.RawState.Unmarshal(typ)
+			was, err := req.RawState.UnmarshalWithOpts(typ, tfprotov6.UnmarshalOpts{ValueFromJSONOpts: tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true}})
 			if err != nil {
 				resp.Diagnostics.AddError("State of an earlier version is unreadable", err.Error())
 				return

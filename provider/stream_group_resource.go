@@ -92,7 +92,7 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 			"skip_destroy": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the group, and the coordinator is not told anything. Default `false`. " +
-					"`deletion_protection` does not stand in its way, since nothing is deleted.",
+					"It must be applied before the destroy. `deletion_protection` does not stand in its way, since nothing is deleted.",
 			},
 			"force_destroy": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
@@ -141,8 +141,8 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 	if req.Plan.Raw.IsNull() {
 		var state streamGroupModel
 		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
-		if !resp.Diagnostics.HasError() && !state.SkipDestroy.ValueBool() {
-			protectedGroup(state, &resp.Diagnostics)
+		if !resp.Diagnostics.HasError() {
+			r.planDestroy(ctx, state, &resp.Diagnostics)
 		}
 		return
 	}
@@ -199,6 +199,29 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 // replaced says whether an argument that makes the resource another one is known to change.
 func replaced(now, before types.String) bool { return !now.IsUnknown() && !now.Equal(before) }
 
+// planDestroy says what a destroy does, and what of the group would be lost or stands in its way.
+func (r *streamGroupResource) planDestroy(ctx context.Context, state streamGroupModel, diags *diag.Diagnostics) {
+	prefix, group := state.StreamPrefix.ValueString(), state.ConsumerGroup.ValueString()
+	if state.SkipDestroy.ValueBool() {
+		diags.AddWarning("Consumer group will only be forgotten", fmt.Sprintf("skip_destroy is set: consumer group %q of stream %q stays as it is, and Terraform forgets it.", group, prefix))
+		return
+	}
+	if protectedGroup(state, diags) {
+		return
+	}
+	g, ok := r.conn.backlog(ctx, prefix, group)
+	switch {
+	case !ok || g.Pending == 0 && g.Undelivered == 0 && g.LiveMembers == 0:
+	case state.ForceDestroy.ValueBool():
+		diags.AddWarning("Consumer group will be removed with what it has not read", fmt.Sprintf(
+			"force_destroy is set: consumer group %q of stream %q is removed although it has not finished. %s", group, prefix, groupText(g)))
+	default:
+		diags.AddWarning("Consumer group has not finished", fmt.Sprintf(
+			"The coordinator refuses to remove consumer group %q of stream %q while it has live members, or entries that it has not read and acknowledged. Now: %s. "+
+				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, groupText(g)))
+	}
+}
+
 // protectedGroup adds the error that a protected group cannot be destroyed, and says whether it is.
 func protectedGroup(state streamGroupModel, diags *diag.Diagnostics) bool {
 	if !state.DeletionProtection.ValueBool() {
@@ -206,7 +229,7 @@ func protectedGroup(state streamGroupModel, diags *diag.Diagnostics) bool {
 	}
 	diags.AddAttributeError(path.Root("deletion_protection"), "Consumer group is protected against deletion", fmt.Sprintf(
 		"Consumer group %q of stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
-			"To only forget it, set skip_destroy = true, or use terraform state rm or a removed block.", state.ConsumerGroup.ValueString(), state.StreamPrefix.ValueString()))
+			"To only forget it, set skip_destroy = true and apply that first, or use terraform state rm or a removed block.", state.ConsumerGroup.ValueString(), state.StreamPrefix.ValueString()))
 	return true
 }
 

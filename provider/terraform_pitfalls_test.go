@@ -81,15 +81,16 @@ func TestAccT3VolatileValues(t *testing.T) {
 	w := newWorkdir(t, c.config(heldConfig, prefix))
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
 	w.terraform(0, nil, "plan", "-out=plan.bin", "-var=shards=3")
-	beat := protocol.HeartbeatRequest{ProtocolVersion: 1, RequestID: "r", MemberID: "m", RuntimeConsumerCapacity: protocol.Capacity{RuntimeMaxConcurrency: 1, AvailableConcurrency: 1}, OwnedShards: []protocol.Shard{}, RevokingShards: []protocol.RevokingShard{}, ShardProgress: []protocol.ShardProgress{}}
-	if resp, _, err := c.client.Heartbeat(t.Context(), prefix, "billing", beat); err != nil || resp.Status != protocol.StatusOK {
-		t.Fatalf("a member joins: %+v, %v", resp, err)
+	if _, err := c.client.PutGroup(t.Context(), prefix, "others", protocol.PutGroupRequest{}, client.Call{}); err != nil {
+		t.Fatal(err)
 	}
-	beat.MemberEpoch, beat.RequestID = -1, "q" // and leaves
-	if _, _, err := c.client.Heartbeat(t.Context(), prefix, "billing", beat); err != nil {
+	if _, err := c.client.PausePublishing(t.Context(), prefix, protocol.PauseRequest{TimeoutMs: 60_000}, client.Call{}); err != nil {
 		t.Fatal(err)
 	}
 	w.terraform(0, nil, "apply", "plan.bin")
+	if _, err := c.client.ResumePublishing(t.Context(), prefix, protocol.ResumeRequest{}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
 	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=3")
 	w.terraform(0, nil, "apply", "-auto-approve", "-refresh=false", "-var=shards=4")
 	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=4")

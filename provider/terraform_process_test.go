@@ -255,7 +255,7 @@ func TestAccT9Timeout(t *testing.T) {
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=3")
 	ack := c.hold(t, prefix, "billing")
 	out := unwrap(w.terraform(1, nil, "apply", "-auto-approve", "-var=shards=2"))
-	for _, want := range []string{"Timed out while a resharding is running", prefix + ":0", "billing", "timeouts.update"} {
+	for _, want := range []string{"Timed out while a resharding is running", "shard 0", "1 pending", "billing", "timeouts.update"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output does not say %q:\n%s", want, out)
 		}
