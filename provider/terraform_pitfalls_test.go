@@ -3,6 +3,8 @@
 package provider
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +20,9 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
+
+// manyStreams is how many streams TestAccPlanOfManyStreams has, with three groups each.
+var manyStreams = flag.Int("streams", 60, "streams of TestAccPlanOfManyStreams")
 
 // changesOf counts the changes of a stream's shard count in the audit log.
 func (c *coordinator) changesOf(t *testing.T, prefix string) int {
@@ -199,7 +204,7 @@ func TestAccPlanOfManyStreams(t *testing.T) {
 		mu.Unlock()
 	}))
 	t.Cleanup(counting.Close)
-	const streams = 60 // the benchmark has 200
+	streams := *manyStreams
 	w := newWorkdir(t, providerBlock(counting.URL, password)+fmt.Sprintf(`
 resource "redisstream_shard_count" "s" {
   count         = %d
@@ -219,10 +224,109 @@ resource "redisstream_stream_group" "g" {
 	mu.Unlock()
 	started := time.Now()
 	w.terraform(0, nil, "plan", "-detailed-exitcode")
+	took := time.Since(started)
+
+	// The same number of reads, as many at once as Terraform has walkers, and what Terraform alone
+	// needs for as many of its own resources.
+	mu.Lock()
+	n := asked["GET"]
+	mu.Unlock()
+	started = time.Now()
+	var reading sync.WaitGroup
+	for walker := range 10 {
+		reading.Go(func() {
+			for i := walker; i < n; i += 10 {
+				if _, err := c.client.Stream(t.Context(), fmt.Sprintf("%s-%d", prefix, i%streams)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	reading.Wait()
+	bare := time.Since(started)
+	builtin := newWorkdir(t, fmt.Sprintf("resource \"terraform_data\" \"x\" {\n  count = %d\n  input = count.index\n}\n", 4*streams))
+	builtin.terraform(0, nil, "apply", "-auto-approve")
+	started = time.Now()
+	builtin.terraform(0, nil, "plan", "-detailed-exitcode")
+	own := time.Since(started)
 	mu.Lock()
 	defer mu.Unlock()
-	t.Logf("plan of %d streams and %d groups: %s, requests %v, at most %d at once", streams, 3*streams, time.Since(started).Round(time.Millisecond), asked, most)
+	t.Logf("plan of %d streams and %d groups: %s; %d bare reads %s and as many of Terraform's own resources %s: %.2f times that; requests %v, at most %d at once",
+		streams, 3*streams, took.Round(time.Millisecond), n, bare.Round(time.Millisecond), own.Round(time.Millisecond), took.Seconds()/(bare+own).Seconds(), asked, most)
 	if asked["GET"] > 4*streams+2 || len(asked) != 1 || most > 10 {
 		t.Errorf("requests %v, at most %d at once", asked, most)
 	}
+}
+
+// Each argument alone: an update in place, and nothing to do afterwards.
+func TestAccEachArgument(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	config := func(stream, group string) string {
+		return "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n" + c.config(`
+resource "redisstream_shard_count" "s" {
+  stream_prefix = %q
+  %s
+}
+resource "redisstream_stream_group" "g" {
+  stream_prefix  = redisstream_shard_count.s.stream_prefix
+  consumer_group = "billing"
+  %s
+}
+`, prefix, stream, group)
+	}
+	w := newWorkdir(t, "")
+	step := func(stream, group string) string {
+		t.Helper()
+		w.write("main.tf", config(stream, group))
+		out := w.terraform(0, nil, "apply", "-auto-approve", "-no-color")
+		w.terraform(0, nil, "plan", "-detailed-exitcode")
+		return out
+	}
+	step("shard_count = 2", "")
+	for _, argument := range []string{
+		`strategy = "online"`, `drain_scope = "removed"`, `retire = "archive"`, `pause_timeout = "20s"`, `drain_timeout = "20m"`, `on_timeout = "fail"`,
+		`ignore_groups = ["old"]`, `retention = { policy = "max_len", max_len = 1000 }`, `retention = { policy = "acked" }`, `deletion_protection = false`,
+		`skip_destroy = true`, fmt.Sprintf("force_destroy = %q", prefix), `timeouts = { update = "5m" }`, "",
+	} {
+		if out := step("shard_count = 2\n  "+argument, ""); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
+			t.Errorf("%s:\n%s", argument, out)
+		}
+	}
+	for _, argument := range []string{
+		`member_lease = "30s"`, `heartbeat_interval = "2s"`, `rebalance_timeout = "10s"`, `deletion_protection = false`, `skip_destroy = true`, `force_destroy = true`, "",
+	} {
+		if out := step("shard_count = 2", argument); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
+			t.Errorf("%s:\n%s", argument, out)
+		}
+	}
+	if out := step("shard_count = 3", ""); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
+		t.Errorf("shard_count:\n%s", out)
+	}
+}
+
+// What somebody else has deleted is planned anew.
+func TestAccDisappears(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	w := newWorkdir(t, c.config(heldConfig, prefix))
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	if err := c.client.DeleteGroup(t.Context(), prefix, "billing", protocol.DeleteGroupRequest{RequestedBy: "somebody", Reason: "test"}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
+	if out := unwrap(w.terraform(2, nil, "plan", "-detailed-exitcode", "-no-color", "-var=shards=2")); !strings.Contains(out, "Consumer group is gone") || !strings.Contains(out, "1 to add, 0 to change, 0 to destroy") {
+		t.Errorf("after the group is deleted:\n%s", out)
+	}
+	if err := c.client.DeleteStream(t.Context(), prefix, protocol.DeleteStreamRequest{Force: true, Confirm: prefix, RequestedBy: "somebody", Reason: "test"}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stream is gone", func() bool {
+		_, err := c.client.Stream(t.Context(), prefix)
+		return errors.Is(err, protocol.ErrStreamNotFound)
+	})
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2")
 }

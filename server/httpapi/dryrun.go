@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
@@ -34,11 +36,20 @@ func dryRunOr(preview, mutation http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// dryRun reads the parameter; err when it is not one of true and false, given once.
+// notLetters are what other spellings of the parameter have between its words.
+var notLetters = strings.NewReplacer("-", "", "_", "", " ", "")
+
+// dryRun reads the parameter; err when it is not one of true and false, given once, or is spelled
+// in another way: an unknown parameter is passed over, and the call would be no dry run.
 func dryRun(r *http.Request) (dry, given bool, err error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return false, false, protocol.Invalid("query", "is not a valid query string; nothing was changed")
+	}
+	for name := range values {
+		if name != "dryRun" && strings.EqualFold(notLetters.Replace(name), "dryRun") {
+			return false, false, protocol.Invalid("dryRun", fmt.Sprintf("is spelled %q; nothing was changed", name))
+		}
 	}
 	list, given := values["dryRun"]
 	if !given {
