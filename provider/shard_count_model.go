@@ -18,7 +18,7 @@ import (
 type shardCountModel struct {
 	// What the coordinator is told.
 	StreamPrefix types.String  `tfsdk:"stream_prefix"`
-	ShardCount   types.Int64   `tfsdk:"shard_count"`
+	ShardCount   countValue    `tfsdk:"shard_count"`
 	Strategy     types.String  `tfsdk:"strategy"`
 	DrainScope   types.String  `tfsdk:"drain_scope"`
 	Retire       types.String  `tfsdk:"retire"`

@@ -66,7 +66,8 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			},
 			"shard_count": schema.Int64Attribute{
-				Required: true,
+				CustomType: countType{},
+				Required:   true,
 				MarkdownDescription: fmt.Sprintf("Number of shards, 1 to %d. A change reshards the stream in place, as the other arguments say. "+
 					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it.", protocol.MaxShardCount),
 				Validators: []validator.Int64{shardCountValidator{}},
@@ -398,7 +399,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 		}
 	}
 	m.observe(ctx, s, last)
-	m.ShardCount = types.Int64Value(int64(confirmed(s, last)))
+	m.ShardCount = countOf(confirmed(s, last))
 	if resp.Private != nil { // a list has no private state
 		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s)...)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/big"
 	"net/http"
 	"strings"
 	"testing"
@@ -219,6 +220,14 @@ func TestShardCountValidation(t *testing.T) {
 }
 
 // Only the coordinator's own word that there is no such stream removes it from the state.
+func TestShardCountIsWhole(t *testing.T) {
+	c, _ := setup(t)
+	for value, shown := range map[float64]string{1.5: "1.5", 1e30: "1e+30", -0.25: "-0.25"} {
+		n := tftypes.NewValue(tftypes.Number, big.NewFloat(value))
+		oneError(t, c.validate(shardCount, orders(n)), "is "+shown, "whole number between 1 and 16384")
+	}
+}
+
 func TestT4ReadBelievesOnlyTheCode(t *testing.T) {
 	c, f := setup(t)
 	i := c.must(c.none(shardCount), orders(2))

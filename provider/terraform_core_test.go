@@ -292,6 +292,8 @@ func value(t tftypes.Type, v any) tftypes.Value {
 		return tftypes.NewValue(t, new(big.Float).SetInt64(int64(v)))
 	case attrs:
 		return object(t, v)
+	case tftypes.Value:
+		return v
 	case []string:
 		var elems []tftypes.Value
 		for _, s := range v {
