@@ -18,13 +18,6 @@ import (
 // is empty afterwards.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	terraform := os.Getenv("TF_ACC_TERRAFORM_PATH")
-	if terraform == "" {
-		var err error
-		if terraform, err = exec.LookPath("terraform"); err != nil {
-			t.Fatal("no Terraform CLI: put terraform on the PATH, or run `make setup`")
-		}
-	}
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +30,10 @@ func TestReadme(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../../cmd/...").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	write := func(name, text string) string {
-		path := filepath.Join(work, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	cli := write("cli.tfrc", strings.ReplaceAll(blocks[1][1], "/path/to/this/repository/build", bin))
+	d := &terraformDir{t: t, program: terraformCLI(t), dir: work}
+	cli := d.write("cli.tfrc", strings.ReplaceAll(blocks[1][1], "/path/to/this/repository/build", bin))
 	hcl := blocks[0][1]
-	write("main.tf", hcl)
+	d.write("main.tf", hcl)
 
 	addr, _, err := child.FreeAddress(t.Context())
 	if err != nil {
@@ -75,28 +62,19 @@ func TestReadme(t *testing.T) {
 		}
 		_ = pause(t.Context(), 20*time.Millisecond)
 	}
-	run := func(want int, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), terraform, args...)
-		cmd.Dir, cmd.Env = work, env
-		out, err := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); code != want {
-			t.Fatalf("terraform %s: exit code %d, %v\n%s", strings.Join(args, " "), code, err, out)
-		}
-		return string(out)
-	}
-	run(0, "apply", "-auto-approve", "-input=false", "-no-color")
-	run(0, "plan", "-detailed-exitcode", "-input=false", "-no-color")
+	d.env = env
+	d.run(0, "apply", "-auto-approve", "-input=false", "-no-color")
+	d.run(0, "plan", "-detailed-exitcode", "-input=false", "-no-color")
 	changed := strings.Replace(hcl, "shard_count   = 4", "shard_count   = 7", 1)
 	if changed == hcl {
 		t.Fatal("the README's HCL has no shard_count = 4 to change")
 	}
-	write("main.tf", changed)
-	if out := run(0, "apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
+	d.write("main.tf", changed)
+	if out := d.run(0, "apply", "-auto-approve", "-input=false", "-no-color"); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
 		t.Errorf("the change was not in place:\n%s", out)
 	}
-	run(0, "plan", "-detailed-exitcode", "-input=false", "-no-color")
-	if out := run(0, "show", "-json"); !strings.Contains(out, fmt.Sprintf("%q", "orders:6")) {
+	d.run(0, "plan", "-detailed-exitcode", "-input=false", "-no-color")
+	if out := d.run(0, "show", "-json"); !strings.Contains(out, fmt.Sprintf("%q", "orders:6")) {
 		t.Errorf("the state does not show the new shards:\n%s", out)
 	}
 }

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -37,10 +38,5 @@ func Affected(s *State, count int, now protocol.Instant) []string {
 		}
 	}
 	delete(ids, "")
-	list := make([]string, 0, len(ids))
-	for id := range ids {
-		list = append(list, id)
-	}
-	slices.Sort(list)
-	return list
+	return slices.Sorted(maps.Keys(ids))
 }
