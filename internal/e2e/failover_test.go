@@ -229,7 +229,11 @@ func (f *failover) run() {
 		t.Fatal(err)
 	}
 	next := int64(f.c.from + f.c.to - s.Status.ShardCount)
-	if r := declare(t, f.api, f.prefix, next, f.policy); r == nil {
+	// What producers queued in a pause that was used up lies on the shards now, and these consumers
+	// take as long for it as the pause was: this change has to be given the time.
+	policy := f.policy
+	policy.PauseTimeoutMs = 4 * failoverPause.Milliseconds()
+	if r := declare(t, f.api, f.prefix, next, policy); r == nil {
 		t.Errorf("the stream has %d shards, and %d are no change", s.Status.ShardCount, next)
 	} else {
 		checkCertificate(t, *r)
