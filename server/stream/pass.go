@@ -24,6 +24,7 @@ type Step struct {
 	Archive  string // RETIRE: archive id
 	Start    string // MKGROUP: id
 	Outbid   int64  // RMGROUP: an ownership epoch that was never granted
+	Entry    int    // MKGROUP of a registration, RMGROUP: which one it is for (State.GroupEntries)
 	// Retention is what RETAIN carries out.
 	Retention protocol.Retention
 	Most      int    // EVIDENCE, PROBE: undelivered entries to count for each group; 0: 100. RECHECK: archive names tried

@@ -23,7 +23,7 @@ func Pending(s *State, now protocol.Instant) bool {
 
 // pendingSide mirrors planSide.
 func pendingSide(s *State, now protocol.Instant) bool {
-	if now < s.RetryAt || s.span() == 0 || !s.HoldDirty && !s.hasUnreadyGroup() && len(s.Removing) == 0 {
+	if now < s.RetryAt || s.span() == 0 || !s.HoldDirty && !s.makesGroups() && len(s.Removing) == 0 {
 		return false
 	}
 	r := s.Active

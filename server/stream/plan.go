@@ -35,7 +35,7 @@ func planSide(s *State, now protocol.Instant) Pass {
 	if s.HoldDirty {
 		due = append(due, planHold)
 	}
-	if s.hasUnreadyGroup() {
+	if s.makesGroups() {
 		due = append(due, planGroups)
 	}
 	if len(s.Removing) > 0 {

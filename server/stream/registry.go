@@ -28,7 +28,8 @@ func (t *Turn) RegisterGroup(name string, start protocol.StartPosition, now prot
 		start = protocol.StartEarliest
 	}
 	s = t.edit(now)
-	s.Groups[name] = &GroupEntry{StartPosition: start, Since: now}
+	s.GroupEntries++
+	s.Groups[name] = &GroupEntry{StartPosition: start, Since: now, Entry: s.GroupEntries}
 	s.RetryAt, s.Retries = 0, 0
 	t.settle(now)
 }
@@ -67,6 +68,15 @@ func atOnce(names []string, shards int) []string {
 	return names[:min(len(names), max(sideSteps/max(shards, 1), 1))]
 }
 
+// makesGroups says whether groups are to be made now. Between the evidence and the decision that
+// rests on it none is: it would have everything to read that the evidence had found read, and get
+// what comes after the change before it. The phase is short, and goes back to DRAINING where a
+// group counts as soon as it is there.
+func (s *State) makesGroups() bool {
+	r := s.Active
+	return s.hasUnreadyGroup() && (r == nil || r.Phase != protocol.PhaseActivating || !r.seals())
+}
+
 // planGroups makes the groups that are not ready on every shard of both layouts.
 func planGroups(s *State) Pass {
 	names := atOnce(s.unreadyGroups(), s.span())
@@ -75,7 +85,7 @@ func planGroups(s *State) Pass {
 		for _, name := range names {
 			steps = append(steps, Step{
 				Script: shardscript.MkGroup, Index: i, ID: "group", Epoch: s.Layout.Epoch, Count: s.Layout.Count,
-				Groups: []string{name}, Start: s.Groups[name].startID(),
+				Groups: []string{name}, Start: s.Groups[name].startID(), Entry: s.Groups[name].Entry,
 			})
 		}
 	}
@@ -111,9 +121,13 @@ func (t *Turn) applyGroups(o outcome, now protocol.Instant) {
 }
 
 func (t *Turn) madeEverywhere(o outcome, name string) bool {
-	for i := range t.State().span() {
+	s := t.State()
+	for i := range s.span() {
 		rep, ok := o.group(i, name)
-		if !ok || (!o.done(rep) && rep.Code != shardscript.Retired) {
+		if !ok || rep.Step.Entry != s.Groups[name].Entry { // of a registration before this one
+			return false
+		}
+		if !o.done(rep) && rep.Code != shardscript.Retired {
 			return false
 		}
 	}

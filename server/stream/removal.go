@@ -15,6 +15,7 @@ type Removal struct {
 	// Outbid is an ownership epoch that no member of the group was ever granted: who still takes
 	// himself for the owner of a shard finds it taken.
 	Outbid int64 `json:"outbid"`
+	Entry  int   `json:"entry,omitempty"` // State.GroupEntries when it left the registry
 }
 
 // Why no shard keeps a consumer group of a deleted registration. Whatever makes groups carries the
@@ -39,7 +40,8 @@ func (t *Turn) RemoveGroup(name string, granted int64, now protocol.Instant) {
 	if s.Removing == nil {
 		s.Removing = map[string]Removal{}
 	}
-	s.Removing[name] = Removal{Since: now, Outbid: granted + 1}
+	s.GroupEntries++
+	s.Removing[name] = Removal{Since: now, Outbid: granted + 1, Entry: s.GroupEntries}
 	s.RetryAt, s.Retries = 0, 0
 	t.settle(now)
 }
@@ -56,7 +58,7 @@ func planRemoval(s *State) Pass {
 		for _, name := range names {
 			steps = append(steps, Step{
 				Script: shardscript.RmGroup, Index: i, ID: "group", Epoch: s.Layout.Epoch, Count: s.Layout.Count,
-				Groups: []string{name}, Outbid: s.Removing[name].Outbid,
+				Groups: []string{name}, Outbid: s.Removing[name].Outbid, Entry: s.Removing[name].Entry,
 			})
 		}
 	}
@@ -91,7 +93,7 @@ func (t *Turn) goneEverywhere(o outcome, name string) bool {
 	for i := range s.highest() {
 		rep, ok := o.find(stepKey{script: shardscript.RmGroup, index: i, group: name})
 		switch {
-		case !ok || rep.Step.Outbid != s.Removing[name].Outbid: // of a registration before this one
+		case !ok || rep.Step.Entry != s.Removing[name].Entry: // of a removal before this one
 			return false
 		case o.done(rep) || rep.Code == shardscript.Retired:
 		case i >= s.span() && rep.Code == shardscript.Unfenced: // nothing of ours

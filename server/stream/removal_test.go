@@ -100,6 +100,33 @@ func TestRemoveGroup(t *testing.T) {
 		}
 		h.nowhere("h")
 	})
+	t.Run("late replies of an earlier life of the name say nothing", func(t *testing.T) {
+		t.Parallel()
+		h := running(t, 2)
+		register := func() {
+			h.turn(func(x *stream.Turn) { x.RegisterGroup("again", protocol.StartEarliest, h.w.now) })
+		}
+		register()
+		made := h.pass(stream.Plan(h.s, h.w.now)) // MKGROUP of the first life; its reply comes twice
+		h.turn(func(x *stream.Turn) { x.Apply(made, h.w.now) })
+		h.remove("again")
+		gone := h.pass(stream.Plan(h.s, h.w.now))
+		h.turn(func(x *stream.Turn) { x.Apply(gone, h.w.now) })
+		h.nowhere("again")
+		register()
+		h.turn(func(x *stream.Turn) { x.Apply(made, h.w.now) })
+		if h.s.Groups["again"].Ready {
+			t.Error("the second registration is ready by a reply to the first: no shard has the group")
+		}
+		h.settle()
+		h.remove("again")
+		h.turn(func(x *stream.Turn) { x.Apply(gone, h.w.now) })
+		if _, goes := h.s.Removing["again"]; !goes {
+			t.Error("the second removal is done by a reply to the first: every shard has the group")
+		}
+		h.settle()
+		h.nowhere("again")
+	})
 	t.Run("its backlog does not hold up a drain", func(t *testing.T) {
 		t.Parallel()
 		h := running(t, 2)

@@ -27,6 +27,7 @@ type GroupEntry struct {
 	StartPosition protocol.StartPosition `json:"startPosition"`
 	Ready         bool                   `json:"ready"`
 	Since         protocol.Instant       `json:"since"`
+	Entry         int                    `json:"entry,omitempty"` // State.GroupEntries when it was registered
 }
 
 // Hold is the operator's pause.
@@ -54,15 +55,18 @@ type State struct {
 	HoldDirty       bool                   `json:"holdDirty,omitempty"` // the shards do not all show Hold yet
 	HoldEntry       int                    `json:"holdEntry,omitempty"` // counts how often HoldDirty was set: tells a pause from the same one before
 	Groups          map[string]*GroupEntry `json:"groups"`
-	Removing        map[string]Removal     `json:"removing,omitempty"` // deleted groups that are still on some shard
-	Active          *Resharding            `json:"active,omitempty"`
-	History         []*Resharding          `json:"history,omitempty"`   // newest last, at most MaxHistory
-	Orphans         []string               `json:"orphans,omitempty"`   // "key (n entries)", as the sweep reported them
-	Deleting        bool                   `json:"deleting,omitempty"`  // PURGE of the control hashes is due, then the record goes
-	Gone            bool                   `json:"-"`                   // PURGE is done: the commit deletes the record
-	Exhausted       []int                  `json:"exhausted,omitempty"` // shards that cannot be unsealed: their newest entry has the highest id
-	Alert           string                 `json:"alert,omitempty"`     // e.g. "Redis lost writes"
-	AlertSince      protocol.Instant       `json:"alertSince,omitempty"`
+	// GroupEntries counts registrations and removals of groups: it tells a name from itself, when a
+	// reply comes late that was about an earlier one.
+	GroupEntries int                `json:"groupEntries,omitempty"`
+	Removing     map[string]Removal `json:"removing,omitempty"` // deleted groups that are still on some shard
+	Active       *Resharding        `json:"active,omitempty"`
+	History      []*Resharding      `json:"history,omitempty"`   // newest last, at most MaxHistory
+	Orphans      []string           `json:"orphans,omitempty"`   // "key (n entries)", as the sweep reported them
+	Deleting     bool               `json:"deleting,omitempty"`  // PURGE of the control hashes is due, then the record goes
+	Gone         bool               `json:"-"`                   // PURGE is done: the commit deletes the record
+	Exhausted    []int              `json:"exhausted,omitempty"` // shards that cannot be unsealed: their newest entry has the highest id
+	Alert        string             `json:"alert,omitempty"`     // e.g. "Redis lost writes"
+	AlertSince   protocol.Instant   `json:"alertSince,omitempty"`
 	// RetryAt and Retries space the repeats of MKGROUP, RMGROUP and HOLD passes that failed, so that one
 	// shard that does not answer never starves the passes of a resharding.
 	RetryAt   protocol.Instant `json:"retryAt,omitempty"`
