@@ -216,6 +216,12 @@ func (r *shardCountResource) ValidateConfig(ctx context.Context, req resource.Va
 // the coordinator's dry run.
 func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	var state, plan shardCountModel
+	if !req.Plan.Raw.IsNull() && req.Plan.Raw.Equal(req.State.Raw) {
+		resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("last_resharding"), &state.LastResharding)...)
+		if _, _, running := state.resharding(); !running {
+			return // nothing to do, as with most streams of most plans
+		}
+	}
 	creates, destroys := req.State.Raw.IsNull(), req.Plan.Raw.IsNull()
 	if !creates {
 		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)

@@ -147,27 +147,35 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		return
 	}
 	var config, plan streamGroupModel
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
-	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
-	if resp.Diagnostics.HasError() {
-		return
+	for name, into := range map[string]*durationValue{"member_lease": &config.MemberLease, "heartbeat_interval": &config.HeartbeatInterval} {
+		resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root(name), into)...)
 	}
-
+	for name, into := range map[string]*durationValue{"member_lease": &plan.MemberLease, "heartbeat_interval": &plan.HeartbeatInterval} {
+		resp.Diagnostics.Append(req.Plan.GetAttribute(ctx, path.Root(name), into)...)
+	}
+	lease, interval := plan.MemberLease, plan.HeartbeatInterval
 	if !config.MemberLease.IsUnknown() && !config.HeartbeatInterval.IsUnknown() {
 		spec := config.spec()
 		if e := spec.Check(); e != nil {
 			resp.Diagnostics.AddAttributeError(path.Root("member_lease"), "Invalid member_lease", fmt.Sprintf(
 				"member_lease: %s is shorter than 5 × heartbeat_interval (%s): one lost heartbeat would cost a member its shards. Raise it or lower heartbeat_interval",
 				durationOfMs(spec.MemberLeaseMs).ValueString(), durationOfMs(spec.HeartbeatIntervalMs).ValueString()))
-			return
 		}
 		if !config.MemberLease.known() {
-			plan.MemberLease = durationOfMs(spec.MemberLeaseMs)
+			lease = durationOfMs(spec.MemberLeaseMs)
 		}
 		if !config.HeartbeatInterval.known() {
-			plan.HeartbeatInterval = durationOfMs(spec.HeartbeatIntervalMs)
+			interval = durationOfMs(spec.HeartbeatIntervalMs)
 		}
 	}
+	if resp.Diagnostics.HasError() || req.Plan.Raw.Equal(req.State.Raw) && lease.same(plan.MemberLease) && interval.same(plan.HeartbeatInterval) {
+		return // nothing to do, as with most groups of most plans
+	}
+	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	if resp.Diagnostics.HasError() {
+		return
+	}
+	plan.MemberLease, plan.HeartbeatInterval = lease, interval
 
 	if !req.State.Raw.IsNull() {
 		var state streamGroupModel

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"log"
 	"os"
+	"runtime/debug"
 
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 
@@ -17,13 +18,18 @@ import (
 var version = "dev"
 
 func main() {
-	debug := flag.Bool("debug", false, "wait for a debugger such as delve, and print TF_REATTACH_PROVIDERS")
+	debugger := flag.Bool("debug", false, "wait for a debugger such as delve, and print TF_REATTACH_PROVIDERS")
 	flag.Parse()
 	quiet()
+	// A plan is seconds of short-lived garbage: with Go's own setting, collecting it takes a third
+	// of the time of a large plan. This one takes some 300 MiB for 800 resources instead of 150.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 
 	err := providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
 		Address:         provider.Address,
-		Debug:           *debug,
+		Debug:           *debugger,
 		ProtocolVersion: 6,
 	})
 	if err != nil {
