@@ -86,8 +86,8 @@ func TestEveryScriptHasAPoint(t *testing.T) {
 // commands are the methods of go-redis that send something, with their points. Those without one
 // send nothing by themselves, or what stands in their arguments.
 var commands = map[string][]string{
-	"ConfigGet": {"CONFIG GET"}, "Get": {"GET"}, "HGetAll": {"HGETALL"}, "Info": {"INFO"}, "Ping": {"PING"},
-	"SAdd": {"SADD"}, "SMembers": {"SMEMBERS"}, "SRem": {"SREM"}, "ScriptLoad": {"SCRIPT LOAD"}, "Time": {"TIME"},
+	"ConfigGet": {"CONFIG GET"}, "Del": {"DEL"}, "Get": {"GET"}, "HGetAll": {"HGETALL"}, "Info": {"INFO"}, "PExpire": {"PEXPIRE"}, "Ping": {"PING"},
+	"SAdd": {"SADD"}, "SMembers": {"SMEMBERS"}, "SRem": {"SREM"}, "ScriptLoad": {"SCRIPT LOAD"}, "Set": {"SET"}, "Time": {"TIME"},
 	"Subscribe": {"SUBSCRIBE"}, "SSubscribe": {"SUBSCRIBE"}, "Unsubscribe": {"UNSUBSCRIBE"}, "SUnsubscribe": {"UNSUBSCRIBE"},
 	"XRangeN": {"XRANGE"}, "XRevRangeN": {"XREVRANGE"}, "ZRevRangeByScore": {"ZREVRANGEBYSCORE"},
 

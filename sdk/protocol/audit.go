@@ -36,21 +36,3 @@ type AuditList struct {
 	Events     []AuditEvent `json:"events"`
 	NextCursor *string      `json:"nextCursor"`
 }
-
-// LoginRequest is the body of POST /auth/login.
-type LoginRequest struct {
-	Username string `json:"username,omitempty"`
-	Password string `json:"password,omitempty"`
-	// TTLSeconds is the wanted life of the token; longer than the coordinator's own is cut to
-	// that, 0 means it.
-	TTLSeconds int64 `json:"ttlSeconds,omitempty" validate:"min=0"`
-}
-
-// LoginResponse carries a bearer token.
-type LoginResponse struct {
-	AccessToken      string    `json:"accessToken"`
-	TokenType        string    `json:"tokenType"`
-	ExpiresAt        time.Time `json:"expiresAt"`
-	ExpiresInSeconds int64     `json:"expiresInSeconds"`
-	Roles            []string  `json:"roles"`
-}

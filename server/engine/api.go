@@ -104,6 +104,14 @@ type API interface {
 	Pause(ctx context.Context, prefix string, timeout time.Duration, m Mutation) (protocol.Stream, error)
 	Resume(ctx context.Context, prefix string, m Mutation) (protocol.Stream, error)
 
+	// OpenSession, HasSession, RenewSession and EndSession keep the sessions of tokens that were asked
+	// to live for a time of their own: REDIS_UNAVAILABLE when it cannot be known. HasSession and
+	// RenewSession are false for a session that has ended; EndSession is no error then.
+	OpenSession(ctx context.Context, id, user string, life time.Duration) error
+	HasSession(ctx context.Context, id, user string) (bool, error)
+	RenewSession(ctx context.Context, id string, life time.Duration) (bool, error)
+	EndSession(ctx context.Context, id string) error
+
 	// Audit records a request that did not commit. prefix "" when it belongs to no stream.
 	Audit(ctx context.Context, prefix string, ev protocol.AuditEvent) error
 	AuditEvents(ctx context.Context, q redisstore.AuditQuery) (protocol.AuditList, error)

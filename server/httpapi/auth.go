@@ -29,8 +29,9 @@ type User struct {
 
 // principal is who makes a request.
 type principal struct {
-	name  string
-	roles []Role
+	name    string
+	roles   []Role
+	session *tokenSession // of a session token; nil for all other credentials
 }
 
 // anonymous is the caller without credentials where these are not asked for.
@@ -186,8 +187,9 @@ func (a *authenticator) credentials(r *http.Request) (*principal, error) {
 	return nil, nil
 }
 
-// bearer checks a token. It ends before its time when its user is gone or has another
-// password, and never gives a role that the user no longer has.
+// bearer checks what is signed into a token. It ends before its time when its user is gone or has
+// another password, and never gives a role that the user no longer has. Whether the session of a
+// session token lives is for the caller to find out.
 func (a *authenticator) bearer(token string) *principal {
 	claims, err := a.tokens.parse(token)
 	if err != nil {
@@ -198,7 +200,7 @@ func (a *authenticator) bearer(token string) *principal {
 		return nil
 	}
 	roles := slices.DeleteFunc(slices.Clone(claims.Roles), func(r Role) bool { return !slices.Contains(acc.roles, r) })
-	return &principal{name: acc.name, roles: roles}
+	return &principal{name: acc.name, roles: roles, session: claims.session()}
 }
 
 // authorize fills in who calls, and refuses whom the route does not allow.
@@ -218,6 +220,12 @@ func (h *Handler) authorize(c *call) error {
 	}
 	if who == nil {
 		return errUnauthenticated
+	}
+	// The routes about the session itself ask Redis by themselves.
+	if c.route.need != needSession {
+		if err := h.checkSession(c.r.Context(), who); err != nil {
+			return err
+		}
 	}
 	c.principal = who
 	if !c.route.need.allows(who.roles) {

@@ -20,7 +20,7 @@ func TestOpenAPIDescribesTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roles := map[need]string{public: "none", needRead: "READ", needWrite: "WRITE", needMember: "MEMBER", needRouting: "READ or MEMBER"}
+	roles := map[need]string{public: "none", needRead: "READ", needWrite: "WRITE", needMember: "MEMBER", needRouting: "READ or MEMBER", needSession: "any"}
 	served := map[string]bool{"GET /metrics": true}
 	table := slices.Clone(operations)
 	for _, rt := range routes {
@@ -64,14 +64,14 @@ func TestOpenAPISchemasMatchTheStructs(t *testing.T) {
 		protocol.Resharding{}, protocol.ReshardingList{}, protocol.PhaseSpan{}, protocol.DrainCertificate{}, protocol.ShardEvidence{}, protocol.GroupEvidence{},
 		protocol.TimeWindow{}, protocol.CertificateCheck{}, protocol.ShardCheck{},
 		protocol.Routing{}, protocol.RoutingShard{}, protocol.ProducerRouting{}, protocol.Group{}, protocol.GroupList{}, protocol.MemberView{}, protocol.MemberList{},
-		protocol.Assignments{}, protocol.HeartbeatResponse{}, protocol.Assignment{}, protocol.AuditEvent{}, protocol.AuditList{}, protocol.LoginResponse{},
+		protocol.Assignments{}, protocol.HeartbeatResponse{}, protocol.Assignment{}, protocol.AuditEvent{}, protocol.AuditList{}, protocol.LoginResponse{}, protocol.TokenSession{},
 		protocol.Error{}, protocol.Detail{}, protocol.Shard{},
 		protocol.Retention{}, protocol.RetentionReport{}, protocol.GroupLosses{}, protocol.ShardLosses{},
 		protocol.Preview{}, protocol.PreviewPublishing{}, protocol.PreviewGroup{}, protocol.PreviewNote{},
 	}
 	requests := []any{
 		protocol.PutStreamRequest{}, protocol.DeleteStreamRequest{}, protocol.PauseRequest{}, protocol.ResumeRequest{}, protocol.CreateRequest{},
-		protocol.ScaleRequest{}, protocol.RollbackRequest{}, protocol.PutGroupRequest{}, protocol.DeleteGroupRequest{}, protocol.LoginRequest{},
+		protocol.ScaleRequest{}, protocol.RollbackRequest{}, protocol.PutGroupRequest{}, protocol.DeleteGroupRequest{}, protocol.LoginRequest{}, protocol.RenewRequest{},
 		protocol.HeartbeatRequest{}, protocol.Capacity{}, protocol.RevokingShard{}, protocol.OwnershipSeen{}, protocol.ShardProgress{},
 		protocol.ReshardingPolicy{}, protocol.GroupSpec{},
 	}

@@ -62,6 +62,8 @@ type fakeEngine struct {
 	panics   bool
 	unknown  map[string]bool // stream prefixes that do not exist
 	hold     func(ctx context.Context, wait time.Duration)
+	sessions map[string]string // id → user; they live until they are ended
+	asked    int               // how often a session was looked for
 	beats    []*protocol.HeartbeatRequest
 	members  []string
 }
@@ -274,6 +276,40 @@ func (f *fakeEngine) Audit(_ context.Context, log string, ev protocol.AuditEvent
 func (f *fakeEngine) AuditEvents(_ context.Context, q redisstore.AuditQuery) (protocol.AuditList, error) {
 	return protocol.AuditList{Events: []protocol.AuditEvent{{ID: "1-0", Timestamp: at, Outcome: "SUCCESS", Roles: []string{"ADMIN"}}}},
 		f.record(recorded{call: "AuditEvents", query: q})
+}
+
+func (f *fakeEngine) OpenSession(_ context.Context, id, user string, life time.Duration) error {
+	err := f.record(recorded{call: "OpenSession", id: id, timeout: life})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sessions == nil {
+		f.sessions = map[string]string{}
+	}
+	f.sessions[id] = user
+	return err
+}
+
+func (f *fakeEngine) HasSession(_ context.Context, id, user string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked++
+	return f.sessions[id] == user, f.err
+}
+
+func (f *fakeEngine) RenewSession(_ context.Context, id string, life time.Duration) (bool, error) {
+	err := f.record(recorded{call: "RenewSession", id: id, timeout: life})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, lives := f.sessions[id]
+	return lives, err
+}
+
+func (f *fakeEngine) EndSession(_ context.Context, id string) error {
+	err := f.record(recorded{call: "EndSession", id: id})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.sessions, id)
+	return err
 }
 
 func (f *fakeEngine) Ready() error { return f.notReady }

@@ -23,21 +23,37 @@ func (h *Handler) login(ctx context.Context, c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if body.TTLSeconds < 0 {
-		return reply{}, protocol.Invalid("ttlSeconds", "must not be negative")
+	life, err := askedLife(body, h.cfg.TokenTTL)
+	switch {
+	case err != nil:
+		return reply{}, err
+	case life > 0:
+		return h.openSession(ctx, acc, roles, life)
 	}
-	ttl := h.cfg.TokenTTL
-	if body.TTLSeconds > 0 && body.TTLSeconds < int64(ttl/time.Second) {
-		ttl = time.Duration(body.TTLSeconds) * time.Second
-	}
-	token, expires, err := h.auth.tokens.issue(acc, roles, time.Now(), ttl)
+	token, expires, err := h.auth.tokens.issue(acc, roles, time.Now(), h.cfg.TokenTTL)
 	if err != nil {
 		return reply{}, err
 	}
 	return ok(protocol.LoginResponse{
 		AccessToken: token, TokenType: "Bearer", ExpiresAt: expires.UTC(),
-		ExpiresInSeconds: int64(ttl / time.Second), Roles: roleNames(roles),
+		ExpiresInSeconds: int64(h.cfg.TokenTTL / time.Second), Roles: roleNames(roles),
 	}), nil
+}
+
+// askedLife is the life that a login asks for, at most the limit; 0: it asks for none.
+func askedLife(body protocol.LoginRequest, limit time.Duration) (time.Duration, error) {
+	if body.TTLMs > 0 && body.TTLSeconds > 0 {
+		return 0, protocol.Invalid("ttlSeconds", "must not be given together with ttlMs")
+	}
+	return min(atMost(body.TTLMs, time.Millisecond, limit)+atMost(body.TTLSeconds, time.Second, limit), limit), nil
+}
+
+// atMost is n units, or the limit if that is shorter, without overflow.
+func atMost(n int64, unit, limit time.Duration) time.Duration {
+	if n > int64(limit/unit) {
+		return limit
+	}
+	return time.Duration(n) * unit
 }
 
 func (h *Handler) signIn(ctx context.Context, c *call, body protocol.LoginRequest) (*account, []Role, error) {
@@ -47,6 +63,9 @@ func (h *Handler) signIn(ctx context.Context, c *call, body protocol.LoginReques
 			return nil, nil, err
 		}
 		if who != nil {
+			if err := h.checkExchange(ctx, who); err != nil {
+				return nil, nil, err
+			}
 			if acc := h.auth.accounts[who.name]; acc != nil {
 				return acc, who.roles, nil
 			}

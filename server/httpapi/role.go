@@ -27,6 +27,7 @@ const (
 	needWrite               // WRITE
 	needMember              // MEMBER; nothing at all when anonymous members are allowed
 	needRouting             // whoever may read, and members, which need it to work
+	needSession             // a session token, whatever its roles and whether its session lives: the handler looks
 )
 
 // allows says whether any of the roles satisfies n. ADMIN satisfies all.
@@ -35,7 +36,7 @@ func (n need) allows(roles []Role) bool {
 		return slices.ContainsFunc(roles, func(r Role) bool { return r == RoleAdmin || slices.Contains(wanted, r) })
 	}
 	switch n {
-	case public:
+	case public, needSession:
 		return true
 	case needRead:
 		return has(RoleRead, RoleMonitor, RoleWrite)

@@ -35,6 +35,8 @@ var operations = []route{
 // routes is the API. S is a stream, G one of its groups.
 var routes = []route{
 	{"POST", "/auth/login", public, "", (*Handler).login},
+	{"POST", "/auth/renew", needSession, "", (*Handler).renewSession},
+	{"POST", "/auth/revoke", needSession, "", (*Handler).revokeSession},
 
 	{"GET", "/streams", needRead, "", (*Handler).listStreams},
 	{"GET", S, needRead, "", (*Handler).getStream},

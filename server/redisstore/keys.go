@@ -45,6 +45,9 @@ func (k keyspace) auditHead(prefix string) string {
 	return k.of(prefix, "audit-head")
 }
 
+// session belongs to no stream: sessions of tokens are spread over a cluster.
+func (k keyspace) session(id string) string { return string(k) + ":session:" + id }
+
 // index lists the stream prefixes. It is in a slot of its own and rebuildable; a stale entry is
 // tolerated by its readers.
 func (k keyspace) index() string { return string(k) + ":streams" }
