@@ -205,8 +205,8 @@ func (c runbook) try(t *testing.T, once string, s section, cluster *redistest.Cl
 	l.coord = startCoordinator(t, redisURL, coordPrefix, "")
 	l.api = connect(t, l.coord.url())
 	l.env = map[string]string{
-		"COORDINATOR": l.coord.url(), "REDIS": cli, "STREAM": l.stream, "GROUP": "billing", "SHARD": "0", "COUNT": "4",
-		"RSC_ADMIN_USERNAME": username, "RSC_ADMIN_PASSWORD": password,
+		"REDISSTREAM_ENDPOINT": l.coord.url(), "REDIS": cli, "STREAM": l.stream, "GROUP": "billing", "SHARD": "0", "COUNT": "4",
+		"REDISSTREAM_USERNAME": username, "REDISSTREAM_PASSWORD": password,
 	}
 	c.stuck(l)
 	// A reader who looks a moment too early looks again.
