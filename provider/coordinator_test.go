@@ -286,7 +286,7 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			refuse(w, protocol.NewError(protocol.CodeGroupHasMembers, "2 members are live"))
 		default:
 			delete(f.groups, key)
-			w.WriteHeader(http.StatusNoContent)
+			reply(w, http.StatusOK, g)
 		}
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -289,7 +287,9 @@ func (c *Client) send(ctx context.Context, r *request, body []byte, out any) (in
 		return 0, &Error{Method: r.method, Path: path, Err: redact(err)}
 	}
 	defer resp.Body.Close()
-	err = decode(resp, out)
+	if err = decode(resp, out); err == nil {
+		err = answers(r, out)
+	}
 	if err == nil {
 		return resp.StatusCode, nil
 	}
@@ -337,38 +337,6 @@ func (c *Client) header(req *http.Request, r *request, hasBody bool) error {
 		h.Set("X-Request-Id", r.call.RequestID)
 	}
 	return nil
-}
-
-// decode reads an answer: out on success, the coordinator's refusal, or ErrUnexpectedAnswer.
-func decode(resp *http.Response, out any) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: cut short after %d bytes: %w", ErrUnexpectedAnswer, len(body), err)
-	case len(body) > maxAnswer:
-		return fmt.Errorf("%w: more than %d bytes", ErrUnexpectedAnswer, maxAnswer)
-	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" then, which is not JSON
-	if resp.StatusCode == http.StatusNoContent || (resp.StatusCode < 300 && out == nil) {
-		return nil
-	}
-	if media != "application/json" {
-		return fmt.Errorf("%w: content type %q", ErrUnexpectedAnswer, resp.Header.Get("Content-Type"))
-	}
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
-		if err := json.Unmarshal(body, out); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnexpectedAnswer, err)
-		}
-		return nil
-	}
-	refused := new(protocol.Error)
-	if err := json.Unmarshal(body, refused); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnexpectedAnswer, err)
-	}
-	if refused.Code == "" {
-		return fmt.Errorf("%w: no error code in it", ErrUnexpectedAnswer)
-	}
-	return refused
 }
 
 // retryAfter reads both forms of the header, at most five minutes.

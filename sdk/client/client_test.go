@@ -79,7 +79,11 @@ func TestRequest(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		seen = r
 		body, _ = io.ReadAll(r.Body)
-		answer(w, http.StatusAccepted, protocol.Stream{Status: protocol.StreamStatus{ActiveReshardingID: "r1"}})
+		prefix := "a b/ü"
+		if r.Method == http.MethodGet {
+			prefix = "s"
+		}
+		answer(w, http.StatusAccepted, protocol.Stream{StreamPrefix: prefix, Status: protocol.StreamStatus{ActiveReshardingID: "r1"}})
 	})
 	n := int64(8)
 	t.Run("put", func(t *testing.T) {
@@ -212,7 +216,7 @@ func TestRetry(t *testing.T) {
 					tc.fault(w)
 					return
 				}
-				answer(w, http.StatusOK, protocol.Stream{})
+				answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
 			})}})
 			if err := tc.do(c); (err != nil) != tc.fails {
 				t.Errorf("error %v", err)
@@ -231,7 +235,7 @@ func TestRetry(t *testing.T) {
 				refuse(w, protocol.CodeRateLimited)
 				return
 			}
-			answer(w, http.StatusOK, protocol.Stream{})
+			answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
 		})}})
 		begin := time.Now()
 		if _, err := c.Stream(t.Context(), "s"); err != nil {
@@ -269,7 +273,7 @@ func TestFailover(t *testing.T) {
 	var calls atomic.Int32
 	alive := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
-		answer(w, http.StatusOK, struct{}{})
+		answer(w, http.StatusOK, map[string]string{"streamPrefix": "s", "memberId": "m"})
 	})
 	c := connect(t, client.Config{Endpoints: []string{dead, alive}})
 	for range 3 {
@@ -305,11 +309,11 @@ func TestCancelledCallKeepsTheEndpoint(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		answer(w, http.StatusOK, protocol.HeartbeatResponse{})
+		answer(w, http.StatusOK, protocol.HeartbeatResponse{MemberID: "m"})
 	})
 	b := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		second.Add(1)
-		answer(w, http.StatusOK, protocol.HeartbeatResponse{})
+		answer(w, http.StatusOK, protocol.HeartbeatResponse{MemberID: "m"})
 	})
 	c := connect(t, client.Config{Endpoints: []string{a, b}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -29,7 +29,7 @@ func (c *Client) Group(ctx context.Context, prefix, group string) (g protocol.Gr
 func (c *Client) DeleteGroup(ctx context.Context, prefix, group string, body protocol.DeleteGroupRequest, call Call) error {
 	_, err := c.do(ctx, &request{
 		method: http.MethodDelete, path: []string{"streams", prefix, "groups", group}, body: body, call: call,
-	}, nil)
+	}, new(protocol.Group))
 	return err
 }
 

@@ -58,7 +58,7 @@ func TestRetryAfterIsCapped(t *testing.T) {
 					refuse(w, protocol.CodeRateLimited)
 					return
 				}
-				answer(w, http.StatusOK, protocol.Stream{})
+				answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
 			})}})
 			begin := time.Now()
 			if _, err := c.Stream(t.Context(), "s"); err != nil {
@@ -81,7 +81,7 @@ func TestBare503(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			}
-			answer(w, http.StatusOK, protocol.Resharding{})
+			answer(w, http.StatusOK, protocol.Resharding{ReshardingID: "r"})
 		})}})
 		if err := rollback(t.Context(), c, key); (err != nil) != (want == 1) || calls.Load() != want {
 			t.Errorf("key %q: %d calls, %v", key, calls.Load(), err)
@@ -109,7 +109,7 @@ func TestCallsHoldBackTogether(t *testing.T) {
 			return
 		}
 		tokens--
-		answer(w, http.StatusOK, protocol.Stream{})
+		answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
 	})}})
 	begin := time.Now()
 	var wg sync.WaitGroup
@@ -199,7 +199,7 @@ func TestTokenSourceAndObserve(t *testing.T) {
 				refuse(w, protocol.CodeTerminating)
 				return
 			}
-			answer(w, http.StatusOK, protocol.Stream{})
+			answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
 		})},
 	})
 	if _, err := c.Stream(t.Context(), "s"); err != nil {

@@ -1,0 +1,174 @@
+//go:build unix
+
+package provider
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// front stands before a coordinator like a load balancer, and answers in its place, or slowly,
+// when it is told to.
+type front struct {
+	*httptest.Server
+	fault atomic.Pointer[http.HandlerFunc]
+	asked atomic.Int32
+}
+
+func newFront(t *testing.T, c *coordinator) *front {
+	t.Helper()
+	target, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, forward := &front{}, httputil.NewSingleHostReverseProxy(target)
+	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fault := f.fault.Load(); fault != nil {
+			f.asked.Add(1)
+			(*fault)(w, r)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(f.Close)
+	return f
+}
+
+// during answers every request by h while do runs, and wants some.
+func (f *front) during(t *testing.T, h http.HandlerFunc, do func()) {
+	t.Helper()
+	f.asked.Store(0)
+	f.fault.Store(&h)
+	defer f.fault.Store(nil)
+	do()
+	if f.asked.Load() == 0 {
+		t.Error("nothing was asked")
+	}
+}
+
+// T4 by the real CLI: what is no answer of the coordinator about the object changes neither the
+// state nor the stream, and is one clear error, at a refresh, at an apply and at a destroy. Only
+// its own "not found" is believed.
+func TestAccT4BadAnswers(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	f := newFront(t, c)
+	prefix := redistest.Prefix(t)
+	config := strings.Replace(providerBlock(f.URL, password), "}\n", "  retry_budget = \"1s\"\n}\n", 1) + `
+variable "shards" { type = number }
+resource "redisstream_shard_count" "orders" {
+  stream_prefix       = "` + prefix + `"
+  shard_count         = var.shards
+  deletion_protection = false
+}
+`
+	group := `
+resource "redisstream_stream_group" "billing" {
+  stream_prefix       = "` + prefix + `"
+  consumer_group      = "billing"
+  deletion_protection = false
+  depends_on          = [redisstream_shard_count.orders]
+}
+`
+	w := newWorkdir(t, config+group)
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	// Without the dependency each is asked for whatever becomes of the other.
+	w.write("main.tf", strings.Replace(mainOf(t, w), "  depends_on          = [redisstream_shard_count.orders]\n", "", 1))
+	w.terraform(0, nil, "apply", "-auto-approve", "-refresh=false", "-var=shards=2") // into the state as well
+	state := func() string {
+		text, err := os.ReadFile(filepath.Join(w.dir, "terraform.tfstate"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := state()
+	for i, tt := range badAnswers {
+		if tt.name == "401 of a proxy" || tt.name == "404 without a code" || tt.name == "503" {
+			continue // TestT4ReadBelievesOnlyTheCode has all; a run of Terraform takes seconds
+		}
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { bad(tt.status, tt.contentType, tt.body)(w, r, nil) })
+		type run struct {
+			args   []string
+			errors int
+		}
+		runs := []run{{[]string{"plan", "-var=shards=2"}, 2}} // an error for the stream, and one for the group
+		switch i % 3 {
+		case 0:
+			runs = append(runs, run{[]string{"apply", "-auto-approve", "-refresh=false", "-var=shards=3"}, 1})
+		case 1:
+			runs = append(runs, run{[]string{"destroy", "-auto-approve", "-refresh=false", "-target=redisstream_stream_group.billing", "-var=shards=2"}, 1})
+		}
+		for _, run := range runs {
+			f.during(t, h, func() {
+				out := unwrap(w.terraform(1, nil, run.args...))
+				if n := strings.Count(out, "Error: "); n != run.errors {
+					t.Errorf("%s, %s: %d errors, want %d\n%s", tt.name, run.args[0], n, run.errors, out)
+				}
+				if run.args[0] == "plan" && !strings.Contains(out, tt.words[0]) {
+					t.Errorf("%s: no word of %q\n%s", tt.name, tt.words[0], out)
+				}
+			})
+			if after := state(); after != before {
+				t.Fatalf("%s, %s: the state has changed\n%s\n%s", tt.name, run.args[0], before, after)
+			}
+		}
+	}
+	s, err := c.client.Stream(t.Context(), prefix)
+	if err != nil || s.Status.ShardCount != 2 || s.Generation != 1 {
+		t.Errorf("the stream afterwards: %+v, %v", s, err)
+	}
+
+	// An answer that comes slowly, but whole.
+	direct, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slowly := httputil.NewSingleHostReverseProxy(direct)
+	f.during(t, func(w http.ResponseWriter, r *http.Request) {
+		slowly.ServeHTTP(&dribble{w}, r)
+	}, func() { w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2") })
+
+	// The coordinator's own word that the group is gone.
+	if err := c.client.DeleteGroup(t.Context(), prefix, "billing", protocol.DeleteGroupRequest{RequestedBy: "test", Reason: "test", Force: true}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
+	if out := w.terraform(2, nil, "plan", "-detailed-exitcode", "-var=shards=2"); !strings.Contains(unwrap(out), "1 to add, 0 to change, 0 to destroy") {
+		t.Errorf("plan of a group that is gone:\n%s", out)
+	}
+}
+
+func mainOf(t *testing.T, w *workdir) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, "main.tf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// dribble sends a few bytes at a time.
+type dribble struct{ http.ResponseWriter }
+
+func (d *dribble) Write(p []byte) (int, error) {
+	for sent := 0; sent < len(p); sent += 40 {
+		if _, err := d.ResponseWriter.Write(p[sent:min(sent+40, len(p))]); err != nil {
+			return sent, err
+		}
+		_ = http.NewResponseController(d.ResponseWriter).Flush() // not flushed is only faster
+		time.Sleep(2 * time.Millisecond)                         // the fault itself
+	}
+	return len(p), nil
+}

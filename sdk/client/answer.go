@@ -1,0 +1,94 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// decode reads an answer: out on success, the coordinator's refusal, or ErrUnexpectedAnswer.
+func decode(resp *http.Response, out any) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: cut short after %d bytes: %w", ErrUnexpectedAnswer, len(body), err)
+	case len(body) > maxAnswer:
+		return fmt.Errorf("%w: more than %d bytes", ErrUnexpectedAnswer, maxAnswer)
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // "" then, which is not JSON
+	if resp.StatusCode == http.StatusNoContent {
+		if out != nil {
+			return fmt.Errorf("%w: nothing in it", ErrUnexpectedAnswer)
+		}
+		return nil
+	}
+	if media != "application/json" {
+		return fmt.Errorf("%w: content type %q", ErrUnexpectedAnswer, resp.Header.Get("Content-Type"))
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		if out == nil {
+			return fmt.Errorf("%w: status %d, where the coordinator says %d when it is done", ErrUnexpectedAnswer, resp.StatusCode, http.StatusNoContent)
+		}
+		if err := json.Unmarshal(body, out); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnexpectedAnswer, err)
+		}
+		return nil
+	}
+	refused := new(protocol.Error)
+	if err := json.Unmarshal(body, refused); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnexpectedAnswer, err)
+	}
+	if refused.Code == "" {
+		return fmt.Errorf("%w: no error code in it", ErrUnexpectedAnswer)
+	}
+	return refused
+}
+
+// answers wants that a decoded answer is about what r asked for: what is JSON may still be the
+// health page of a proxy, or another stream's out of a cache. Nothing may be concluded from those.
+func answers(r *request, out any) error {
+	name := func(what, got string, segment int) error {
+		if segment >= len(r.path) || got == r.path[segment] {
+			return nil
+		}
+		return fmt.Errorf("%w: about %s %q, not %q", ErrUnexpectedAnswer, what, got, r.path[segment])
+	}
+	has := func(is bool, what string) error {
+		if is {
+			return nil
+		}
+		return fmt.Errorf("%w: no %s in it", ErrUnexpectedAnswer, what)
+	}
+	switch v := out.(type) {
+	case *protocol.Stream:
+		return name("stream", v.StreamPrefix, 1)
+	case *protocol.Preview:
+		return name("stream", v.StreamPrefix, 1)
+	case *protocol.Routing:
+		return name("stream", v.StreamPrefix, 1)
+	case *protocol.Group:
+		if err := name("stream", v.StreamPrefix, 1); err != nil {
+			return err
+		}
+		return name("group", v.ConsumerGroup, 3)
+	case *protocol.Resharding:
+		return name("resharding", v.ReshardingID, 3)
+	case *protocol.HeartbeatResponse:
+		return name("member", v.MemberID, 5)
+	case *protocol.StreamList:
+		return has(v.Streams != nil, "streams")
+	case *protocol.GroupList:
+		return has(v.Groups != nil, "groups")
+	case *protocol.ReshardingList:
+		return has(v.Reshardings != nil, "reshardings")
+	case *protocol.AuditList:
+		return has(v.Events != nil, "events")
+	case *protocol.LoginResponse:
+		return has(v.AccessToken != "", "access token")
+	}
+	return nil
+}
