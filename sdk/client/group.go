@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -31,6 +33,21 @@ func (c *Client) DeleteGroup(ctx context.Context, prefix, group string, body pro
 		method: http.MethodDelete, path: []string{"streams", prefix, "groups", group}, body: body, call: call,
 	}, new(protocol.Group))
 	return err
+}
+
+// PreviewGroupRemoval is what DeleteGroup with the same force would do, as far as it can be known;
+// it changes nothing. The role READ is enough. The request names nobody, which a removal must: one
+// that loses its query on the way is refused instead of carried out.
+func (c *Client) PreviewGroupRemoval(ctx context.Context, prefix, group string, force bool, call Call) (p protocol.RemovalPreview, err error) {
+	r := &request{
+		method: http.MethodDelete, path: []string{"streams", prefix, "groups", group}, query: url.Values{"dryRun": {"true"}},
+		body: protocol.RemovalPreviewRequest{Force: force}, call: call, repeatable: true,
+	}
+	status, err := c.do(ctx, r, &p)
+	if err == nil && (p.TakenAt.IsZero() || p.StreamPrefix != prefix || p.ConsumerGroup != group) {
+		err = &Error{Method: r.method, Path: r.pathText(), StatusCode: status, Err: fmt.Errorf("%w: it is no preview of this removal", ErrUnexpectedAnswer)}
+	}
+	return p, err
 }
 
 // Heartbeat sends one heartbeat, once. It returns the instant at which it was sent: leases are

@@ -71,6 +71,40 @@ type PreviewGroup struct {
 	Basis           string   `json:"basis"`           // what the estimate rests on, or why there is none
 }
 
+// RemovalPreview answers DELETE …/groups/{g}?dryRun=true: what the same call without dryRun would
+// do, as far as it can be known now. Nothing is changed by it.
+type RemovalPreview struct {
+	StreamPrefix  string    `json:"streamPrefix"`
+	ConsumerGroup string    `json:"consumerGroup"`
+	TakenAt       time.Time `json:"takenAt"`
+	Force         bool      `json:"force"`       // as asked for
+	LiveMembers   int       `json:"liveMembers"` // whose lease has not ended
+	// What the group has left, in sum and on each shard that has some of it, ascending.
+	Pending         int64          `json:"pending"`
+	Undelivered     int64          `json:"undelivered"`
+	UndeliveredMore bool           `json:"undeliveredMore,omitempty"` // there are more than were counted
+	Shards          []ShardBacklog `json:"shards"`
+	// Blockers would refuse the call, the first one as it is refused; Risks are what force gives up,
+	// none without it; Unknown is what could not be found out, in sentences.
+	Blockers []PreviewNote `json:"blockers"`
+	Risks    []PreviewNote `json:"risks"`
+	Unknown  []string      `json:"unknown"`
+}
+
+// ShardBacklog is what a group has left on one shard.
+type ShardBacklog struct {
+	ShardIndex      int   `json:"shardIndex"`
+	Pending         int64 `json:"pending"`
+	Undelivered     int64 `json:"undelivered"`
+	UndeliveredMore bool  `json:"undeliveredMore,omitempty"` // there are more than were counted
+}
+
+// RemovalPreviewRequest is the body of DELETE …/groups/{g}?dryRun=true, which may be left out. It
+// names nobody: what loses the dryRun on its way to the coordinator is refused there.
+type RemovalPreviewRequest struct {
+	Force bool `json:"force"`
+}
+
 // PreviewNote is one blocker or risk. Codes of blockers are those of errors where the call would
 // be refused with one.
 type PreviewNote struct {
@@ -96,6 +130,8 @@ const (
 	NotePolicyNotApplied    = "POLICY_NOT_APPLIED"   // a running resharding keeps the policy that it began with
 	NoteRetentionRemoves    = "RETENTION_REMOVES"    // the new retention takes entries away, delivered or not
 	NotePlainProducers      = "PLAIN_PRODUCERS_SEEN" // producers that do not fence: the pause waits for their caches
+	NoteMembersFenced       = "LIVE_MEMBERS_FENCED"  // of a group that is removed by force
+	NoteBacklogLost         = "GROUP_BACKLOG_LOST"   // to a group that is removed by force
 )
 
 // MovedFraction is the share of all keys whose shard differs between two shard counts: of the

@@ -89,6 +89,8 @@ type API interface {
 	// DeleteGroup returns the group as it was, when its Redis consumer groups have gone from every
 	// shard. Without force: GROUP_HAS_ACTIVE_MEMBERS, GROUP_NOT_EMPTY.
 	DeleteGroup(ctx context.Context, prefix, group string, force bool, m Mutation) (protocol.Group, error)
+	// PreviewGroupRemoval is what DeleteGroup would do, as far as it can be known; it changes nothing.
+	PreviewGroupRemoval(ctx context.Context, prefix, group string, force bool) (protocol.RemovalPreview, error)
 	Members(ctx context.Context, prefix, group string) ([]protocol.MemberView, error)
 	Assignments(ctx context.Context, prefix, group string) (protocol.Assignments, error)
 

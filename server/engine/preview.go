@@ -108,20 +108,31 @@ func (e *Engine) observationWindow(ctx context.Context) error {
 	}
 }
 
+// leases reads the lease rows of a group: renewals by other replicas are no news to the actor.
+// When they cannot be read they are those that this replica knew, and unknown says so; err is for
+// a call that has no time left.
+func (e *Engine) leases(ctx context.Context, prefix, groupName string, s stored, unknown *[]string) (group.Leases, protocol.Instant, error) {
+	rows, now, err := e.cfg.Store.Leases(ctx, prefix, groupName, 0)
+	if ctx.Err() != nil {
+		return nil, 0, notInTime(ctx)
+	}
+	if err != nil {
+		e.log.Warn("reading lease rows", zap.String("stream", prefix), zap.String("group", groupName), zap.Error(err))
+		*unknown = append(*unknown, fmt.Sprintf("the leases of group %s could not be read: its live members are those that this replica knew", groupName))
+		return s.unit.Leases[groupName], s.now, nil
+	}
+	return rows, now, nil
+}
+
 // observers finds out who is concerned: members by group, and producers. What cannot be read is
 // unknown, unless the call has no time left.
 func (e *Engine) observers(ctx context.Context, prefix string, s stored, d stream.Decision, f *stream.PreviewFacts) error {
 	f.Members = make(map[string]stream.GroupMembers, len(s.unit.Groups))
 	for _, name := range s.unit.GroupNames() {
 		g := s.unit.Groups[name]
-		rows, now, err := e.cfg.Store.Leases(ctx, prefix, name, 0) // renewals by other replicas are no news to the actor
-		if ctx.Err() != nil {
-			return notInTime(ctx)
-		}
+		rows, now, err := e.leases(ctx, prefix, name, s, &f.Unknown)
 		if err != nil {
-			e.log.Warn("reading lease rows", zap.String("stream", prefix), zap.String("group", name), zap.Error(err))
-			f.Unknown = append(f.Unknown, fmt.Sprintf("the leases of group %s could not be read: its live members are those that this replica knew", name))
-			rows, now = s.unit.Leases[name], s.now
+			return err
 		}
 		f.Members[name] = stream.GroupMembers{Live: group.Live(g, rows, now), Affected: group.Affected(g, d.Assigned(), s.now)}
 	}

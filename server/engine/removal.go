@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/server/aggregate"
@@ -32,13 +33,9 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 				return protocol.Group{}, err
 			}
 		}
-		var left stream.Backlog
-		if seen != nil {
-			res, err := e.probeShards(ctx, prefix, s, stream.PlanBacklog(s.unit.Stream, groupName))
-			if err != nil {
-				return protocol.Group{}, err
-			}
-			left = stream.BacklogOf(s.unit.Stream, groupName, res)
+		left, err := e.backlog(ctx, prefix, s, groupName)
+		if err != nil {
+			return protocol.Group{}, err
 		}
 		changed := false
 		err = e.mutate(ctx, prefix, m, func(t *aggregate.Turn, ev *protocol.AuditEvent) (refused *protocol.Error) {
@@ -64,6 +61,61 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 		}
 	}
 	return protocol.Group{}, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q changed each time that its shards had been looked at: its members join or leave, or the shards took longer than %s to answer; repeat the request", groupName, redisstore.EffectLease))
+}
+
+// PreviewGroupRemoval is what DeleteGroup would do, as far as it can be known; it changes nothing,
+// and runs beside the actor of the stream, which it asks once for what is stored. A group that
+// there is not is GROUP_NOT_FOUND here as there.
+func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName string, force bool) (protocol.RemovalPreview, error) {
+	s, err := e.look(ctx, prefix)
+	if err != nil {
+		return protocol.RemovalPreview{}, err
+	}
+	f := stream.RemovalFacts{At: s.now}
+	if _, refused := groupView(aggregate.Begin(s.unit, s.now, nil), groupName); refused != nil {
+		return protocol.RemovalPreview{}, refused
+	}
+	started := time.Now()
+	if f.Left, err = e.backlog(ctx, prefix, s, groupName); err != nil {
+		return protocol.RemovalPreview{}, err
+	}
+	if took := time.Since(started); took > redisstore.EffectLease && !force {
+		f.Refused = append(f.Refused, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf(
+			"the shards took %s to answer; what they say of group %q counts for %s", took.Round(time.Millisecond), groupName, redisstore.EffectLease)))
+	}
+	f.Refused = append(f.Refused, s.refusesRemoval(groupName, force, f.Left)...)
+	rows, now, err := e.leases(ctx, prefix, groupName, s, &f.Unknown)
+	if err != nil {
+		return protocol.RemovalPreview{}, err
+	}
+	f.Live = group.Live(s.unit.Groups[groupName], rows, now)
+	return stream.RemovalPreview(prefix, groupName, force, f), nil
+}
+
+// refusesRemoval is why DeleteGroup would be refused, found out by the very call on a turn that is
+// thrown away. Behind a live member, what is left is told as well.
+func (s stored) refusesRemoval(groupName string, force bool, left stream.Backlog) []*protocol.Error {
+	unfinished := left.Refusal(groupName)
+	refused := aggregate.Begin(s.unit, s.now, nil).DeleteGroup(groupName, force, unfinished)
+	switch {
+	case refused == nil:
+		return nil
+	case refused.Code == protocol.CodeGroupHasMembers && unfinished != nil:
+		return []*protocol.Error{refused, unfinished}
+	}
+	return []*protocol.Error{refused}
+}
+
+// backlog looks at every shard for what a group has left there, nothing when there is no such group.
+func (e *Engine) backlog(ctx context.Context, prefix string, s stored, groupName string) (stream.Backlog, error) {
+	if s.unit.Groups[groupName] == nil {
+		return stream.Backlog{}, nil
+	}
+	res, err := e.probeShards(ctx, prefix, s, stream.PlanBacklog(s.unit.Stream, groupName))
+	if err != nil {
+		return stream.Backlog{}, err
+	}
+	return stream.BacklogOf(s.unit.Stream, groupName, res), nil
 }
 
 // sameGroup says that nobody can have read anything between two looks at a group.

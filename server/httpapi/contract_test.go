@@ -38,6 +38,13 @@ func TestOpenAPIDescribesTheTable(t *testing.T) {
 		if got := op.Extensions["x-role"]; got != roles[rt.need] {
 			t.Errorf("%s %s: x-role is %v, the table needs %v", rt.method, rt.pattern, got, roles[rt.need])
 		}
+		dry := ""
+		if preview := previewOf(&rt); preview != nil {
+			dry = roles[preview.need]
+		}
+		if got, _ := op.Extensions["x-dry-run-role"].(string); got != dry {
+			t.Errorf("%s %s: x-dry-run-role is %q, the table has %q", rt.method, rt.pattern, got, dry)
+		}
 		if got, _ := op.Extensions["x-audit"].(string); got != string(rt.action) {
 			t.Errorf("%s %s: x-audit is %q, the table has %q", rt.method, rt.pattern, got, rt.action)
 		}
@@ -67,11 +74,11 @@ func TestOpenAPISchemasMatchTheStructs(t *testing.T) {
 		protocol.Assignments{}, protocol.HeartbeatResponse{}, protocol.Assignment{}, protocol.AuditEvent{}, protocol.AuditList{}, protocol.LoginResponse{}, protocol.TokenSession{},
 		protocol.Error{}, protocol.Detail{}, protocol.Shard{},
 		protocol.Retention{}, protocol.RetentionReport{}, protocol.GroupLosses{}, protocol.ShardLosses{},
-		protocol.Preview{}, protocol.PreviewPublishing{}, protocol.PreviewGroup{}, protocol.PreviewNote{},
+		protocol.Preview{}, protocol.PreviewPublishing{}, protocol.PreviewGroup{}, protocol.PreviewNote{}, protocol.RemovalPreview{}, protocol.ShardBacklog{},
 	}
 	requests := []any{
 		protocol.PutStreamRequest{}, protocol.DeleteStreamRequest{}, protocol.PauseRequest{}, protocol.ResumeRequest{}, protocol.CreateRequest{},
-		protocol.ScaleRequest{}, protocol.RollbackRequest{}, protocol.PutGroupRequest{}, protocol.DeleteGroupRequest{}, protocol.LoginRequest{}, protocol.RenewRequest{},
+		protocol.ScaleRequest{}, protocol.RollbackRequest{}, protocol.PutGroupRequest{}, protocol.DeleteGroupRequest{}, protocol.RemovalPreviewRequest{}, protocol.LoginRequest{}, protocol.RenewRequest{},
 		protocol.HeartbeatRequest{}, protocol.Capacity{}, protocol.RevokingShard{}, protocol.OwnershipSeen{}, protocol.ShardProgress{},
 		protocol.ReshardingPolicy{}, protocol.GroupSpec{},
 	}

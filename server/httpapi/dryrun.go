@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +30,7 @@ func previewOf(mutation *route) *route {
 // mutation, which refuses a dryRun that it does not understand.
 func dryRunOr(preview, mutation http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if dry, given, err := dryRun(r); err == nil && given && dry {
+		if dry, given, err := dryRun(r, true); err == nil && given && dry {
 			preview(w, r)
 			return
 		}
@@ -40,15 +42,20 @@ func dryRunOr(preview, mutation http.HandlerFunc) http.HandlerFunc {
 var notLetters = strings.NewReplacer("-", "", "_", "", " ", "")
 
 // dryRun reads the parameter; err when it is not one of true and false, given once, or is spelled
-// in another way: an unknown parameter is passed over, and the call would be no dry run.
-func dryRun(r *http.Request) (dry, given bool, err error) {
+// in another way: the call would be no dry run. A call that has a dry run knows no other parameter
+// (alone), so that no misspelt one is passed over.
+func dryRun(r *http.Request, alone bool) (dry, given bool, err error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return false, false, protocol.Invalid("query", "is not a valid query string; nothing was changed")
 	}
-	for name := range values {
-		if name != "dryRun" && strings.EqualFold(notLetters.Replace(name), "dryRun") {
-			return false, false, protocol.Invalid("dryRun", fmt.Sprintf("is spelled %q; nothing was changed", name))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case name == "dryRun":
+		case strings.EqualFold(notLetters.Replace(name), "dryRun"):
+			return false, false, protocol.Invalid("dryRun", fmt.Sprintf("is spelled %q; nothing was changed", clip(name, 64)))
+		case alone:
+			return false, false, protocol.Invalid("query", fmt.Sprintf("has %q, which is no parameter of this call; nothing was changed", clip(name, 64)))
 		}
 	}
 	list, given := values["dryRun"]
@@ -64,13 +71,14 @@ func dryRun(r *http.Request) (dry, given bool, err error) {
 
 // checkNoDryRun refuses a mutation that may have been meant as a dry run.
 func (c *call) checkNoDryRun() error {
-	dry, given, err := dryRun(c.r)
+	previewed := previewOf(c.route) != nil
+	dry, given, err := dryRun(c.r, previewed)
 	switch {
 	case err != nil:
 		return err
 	case !given:
 		return nil
-	case dry || previewOf(c.route) == nil:
+	case dry || !previewed:
 		return protocol.Invalid("dryRun", "is not supported by this call; nothing was changed")
 	}
 	return nil

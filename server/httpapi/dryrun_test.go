@@ -64,6 +64,40 @@ func TestDryRunNeedsTheRoleRead(t *testing.T) {
 	}
 }
 
+// The dry run of a removal reaches the engine as a preview and as nothing else, and comes back
+// whole. Nobody needs to be named, and the body may be left out.
+func TestDryRunOfARemoval(t *testing.T) {
+	t.Parallel()
+	for body, force := range map[string]bool{
+		"": false, `{}`: false, `{"force":true}`: true,
+		`{"force":false,"requestedBy":"me","reason":"why"}`: false, `{"force":true,"requestedBy":"me","reason":"why"}`: true,
+	} {
+		b := setup(t, allUsers)
+		got := b.do("DELETE", Base+"/streams/a%3Ab/groups/g?dryRun=true", body, as("reader"))
+		if got.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", body, got.Code, got.Body)
+			continue
+		}
+		var preview protocol.RemovalPreview
+		got.json(&preview)
+		if want := sampleRemovalPreview("a:b", "g", force); !reflect.DeepEqual(preview, want) {
+			t.Errorf("%s: got  %+v\nwant %+v", body, preview, want)
+		}
+		if call := b.engine.last(t, "PreviewGroupRemoval"); call.prefix != "a:b" || call.group != "g" || call.force != force || len(b.engine.calls) != 1 || len(b.engine.audits) != 0 {
+			t.Errorf("%s: calls %+v, audits %v", body, b.engine.calls, b.engine.audits)
+		}
+	}
+	b := setup(t, allUsers)
+	target := Base + "/streams/orders/groups/g?dryRun=true"
+	if got := b.do("DELETE", target, "", as("member")); got.Code != 403 || len(b.engine.audits) != 0 {
+		t.Errorf("a member: %d, %d audits", got.Code, len(b.engine.audits))
+	}
+	b.engine.err = protocol.ErrGroupNotFound
+	if got := b.do("DELETE", target, ""); got.Code != 404 || len(b.engine.audits) != 0 {
+		t.Errorf("no such group: %d, %d audits", got.Code, len(b.engine.audits))
+	}
+}
+
 // dryRun=false is the mutation.
 func TestDryRunFalse(t *testing.T) {
 	t.Parallel()
@@ -72,6 +106,12 @@ func TestDryRunFalse(t *testing.T) {
 		t.Fatalf("got %d %s", got.Code, got.Body)
 	}
 	b.engine.last(t, "PutStream")
+	if got := b.do("DELETE", Base+"/streams/orders/groups/g?dryRun=false", `{"force":true,"requestedBy":"me","reason":"why"}`); got.Code != 200 {
+		t.Fatalf("got %d %s", got.Code, got.Body)
+	}
+	if call := b.engine.last(t, "DeleteGroup"); !call.force {
+		t.Errorf("%+v", call)
+	}
 }
 
 // A preview ends with its client, a mutation does not.

@@ -81,6 +81,27 @@ func (h *Handler) deleteGroup(ctx context.Context, c *call) (reply, error) {
 	return ok(group), err
 }
 
+// previewGroupRemoval is deleteGroup with dryRun=true: a read, which says what the call would do.
+// Its body may be left out, since nobody is recorded.
+func (h *Handler) previewGroupRemoval(ctx context.Context, c *call) (reply, error) {
+	prefix, name, err := c.group()
+	if err != nil {
+		return reply{}, err
+	}
+	var body protocol.RemovalPreviewRequest
+	if err := c.decodeOptional(&body, lenient); err != nil {
+		return reply{}, err
+	}
+	if err := checkIdempotencyKey(c.r.Header); err != nil {
+		return reply{}, err
+	}
+	if _, err := ifMatch(c.r.Header); err != nil {
+		return reply{}, err
+	}
+	preview, err := h.engine.PreviewGroupRemoval(ctx, prefix, name, body.Force)
+	return ok(preview), err
+}
+
 // scaleGroup changes the shard count of the stream that the group belongs to: all groups of a
 // stream share its shards.
 func (h *Handler) scaleGroup(ctx context.Context, c *call) (reply, error) {

@@ -216,6 +216,18 @@ func (f *fakeEngine) DeleteGroup(_ context.Context, prefix, group string, force 
 	return sampleGroup(prefix, group), f.record(recorded{call: "DeleteGroup", prefix: prefix, group: group, force: force, mutation: m})
 }
 
+func sampleRemovalPreview(prefix, group string, force bool) protocol.RemovalPreview {
+	return protocol.RemovalPreview{
+		StreamPrefix: prefix, ConsumerGroup: group, TakenAt: at, Force: force, LiveMembers: 1, Pending: 3, Undelivered: 1007, UndeliveredMore: true,
+		Shards:   []protocol.ShardBacklog{{ShardIndex: 1, Pending: 3, Undelivered: 7}, {ShardIndex: 4, Undelivered: 1000, UndeliveredMore: true}},
+		Blockers: []protocol.PreviewNote{{Code: "GROUP_NOT_EMPTY", Message: "not yet"}}, Risks: []protocol.PreviewNote{}, Unknown: []string{"shard 2"},
+	}
+}
+
+func (f *fakeEngine) PreviewGroupRemoval(_ context.Context, prefix, group string, force bool) (protocol.RemovalPreview, error) {
+	return sampleRemovalPreview(prefix, group, force), f.record(recorded{call: "PreviewGroupRemoval", prefix: prefix, group: group, force: force})
+}
+
 func (f *fakeEngine) Members(_ context.Context, prefix, group string) ([]protocol.MemberView, error) {
 	id := "1-0"
 	member := func(name string, shards ...int) protocol.MemberView {

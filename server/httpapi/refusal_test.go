@@ -109,6 +109,7 @@ func TestRefusedHeadersAndQueries(t *testing.T) {
 	b := setup(t)
 	s := Base + "/streams/orders"
 	ok := `{"shardCount":4}`
+	gone := `{"force":true,"requestedBy":"me","reason":"why"}`
 	for _, c := range []struct {
 		method, path, body, name, value, field string
 	}{
@@ -138,6 +139,17 @@ func TestRefusedHeadersAndQueries(t *testing.T) {
 		{"PUT", s + "?dryRun=true", `{"shardCount":1,"resharding":{"ignoreGroups":["a b"]}}`, "", "", "resharding.ignoreGroups"},
 		{"DELETE", s + "?dryRun=true", "", "", "", "dryRun"},
 		{"DELETE", s + "?dryRun=false", "", "", "", "dryRun"},
+		{"PUT", s + "?dryRun=true&force=true", ok, "", "", "query"},
+		{"PUT", s + "?dry=true", ok, "", "", "query"},
+		{"DELETE", s + "/groups/g?dryrun=true", gone, "", "", "dryRun"},
+		{"DELETE", s + "/groups/g?dryRun=yes", gone, "", "", "dryRun"},
+		{"DELETE", s + "/groups/g?dryRn=true", gone, "", "", "query"},
+		{"DELETE", s + "/groups/g?dryRun=true&force=true", "", "", "", "body"}, // not clearly a dry run, so it must be a good removal
+		{"DELETE", s + "/groups/g?dryRun=true&force=true", gone, "", "", "query"},
+		{"DELETE", s + "/groups/g?dryRun=false", `{"force":true}`, "", "", "requestedBy"},
+		{"DELETE", s + "/groups/g?dryRun=true", "", "If-Match", "x", "If-Match"},
+		{"DELETE", s + "/groups/g?dryRun=true", "", "Idempotency-Key", "a b", "Idempotency-Key"},
+		{"DELETE", s + "/groups/g?dryRun=true", `{"force":"yes"}`, "", "", "force"},
 		{"POST", s + "/scale?dryRun=true", `{"targetShardCount":4,` + by + `}`, "", "", "dryRun"},
 		{"GET", s + "/routing?version=x", "", "", "", "version"},
 		{"GET", s + "/reshardings/r1?recheck=maybe", "", "", "", "recheck"},

@@ -79,6 +79,7 @@ var routes = []route{
 // previews are the dry runs of mutations. They are reads: not audited, and open to whoever may read.
 var previews = []route{
 	{"PUT", S, needRead, "", (*Handler).previewStream},
+	{"DELETE", G, needRead, "", (*Handler).previewGroupRemoval},
 }
 
 // The two objects that most paths are about.

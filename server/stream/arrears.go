@@ -51,19 +51,7 @@ func (b *arrears) indexes() []int {
 }
 
 // text is what the group has left, in words.
-func (b *arrears) text() string {
-	more := ""
-	if b.more {
-		more = "more than "
-	}
-	switch {
-	case b.undelivered == 0 && !b.more:
-		return fmt.Sprintf("%d pending entries", b.pending)
-	case b.pending == 0:
-		return fmt.Sprintf("%s%d undelivered entries", more, b.undelivered)
-	}
-	return fmt.Sprintf("%d pending and %s%d undelivered entries", b.pending, more, b.undelivered)
-}
+func (b *arrears) text() string { return entriesLeft(b.pending, b.undelivered, b.more) }
 
 // has says whether a group has something left on a shard.
 func has(g protocol.GroupEvidence) bool {

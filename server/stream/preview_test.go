@@ -291,7 +291,7 @@ func TestPreviewNotes(t *testing.T) {
 			prepare: func(h *harness) { h.backlogged(3, 0, 0, 2) }, facts: func(f *facts) { f.Members = nil }},
 		{name: "a backlog out of the scope", spec: policySpec(2, onlyGoing), risks: wantCodes("ORDER_NOT_PROMISED"),
 			prepare: func(h *harness) { h.backlogged(3, 0, 0, 1) }, facts: func(f *facts) { f.Members = nil }},
-		{name: "a stranger's backlog", spec: spec(5), risks: wantCodes("UNMANAGED_GROUP"), says: []string{"group z is not registered, but it counts: it has 1 undelivered entries on shard 0"}, prepare: func(h *harness) {
+		{name: "a stranger's backlog", spec: spec(5), risks: wantCodes("UNMANAGED_GROUP"), says: []string{"group z is not registered, but it counts: it has 1 undelivered entry on shard 0"}, prepare: func(h *harness) {
 			h.add(0, h.s.Layout)
 			h.w.work(0)
 			h.w.shards[0].groups["z"] = &group{}

@@ -41,6 +41,35 @@ func shardList(indexes []int) string {
 	return "shards " + strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
+// Counted is a number of things in words: "1 entry", "2 entries"; thing is the singular.
+func Counted[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	if stem, y := strings.CutSuffix(thing, "y"); y {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// entriesLeft is what a group has left, in words; more says that there is more undelivered than was
+// counted.
+func entriesLeft(pending, undelivered int64, more bool) string {
+	rest := Counted(undelivered, "undelivered entry")
+	if more {
+		rest = "more than " + rest
+	}
+	switch {
+	case undelivered == 0 && !more && pending == 0:
+		return "entries that were not counted"
+	case undelivered == 0 && !more:
+		return Counted(pending, "pending entry")
+	case pending == 0:
+		return rest
+	}
+	return fmt.Sprintf("%d pending and %s", pending, rest)
+}
+
 // clock is an instant as people read it.
 func clock(i protocol.Instant) string { return i.Time().Format("2006-01-02T15:04:05.000Z07:00") }
 
