@@ -34,6 +34,8 @@ type fakeCoordinator struct {
 	block bool
 	// blockers and risks are what a dry run finds.
 	blockers, risks []protocol.PreviewNote
+	// removal is what a dry run of a group's removal finds.
+	removal protocol.RemovalPreview
 	// intercept answers a request itself and returns true, or leaves it to the fake.
 	intercept func(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
@@ -282,6 +284,15 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 		switch {
 		case g == nil:
 			refuse(w, protocol.ErrGroupNotFound)
+		case r.URL.Query().Get("dryRun") == "true":
+			p := f.removal
+			p.StreamPrefix, p.ConsumerGroup, p.TakenAt, p.Force = s.StreamPrefix, name, time.Now(), req.Force
+			if req.Force {
+				p.Blockers = nil
+			} else {
+				p.Risks = nil
+			}
+			reply(w, http.StatusOK, p)
 		case g.State == protocol.GroupStable && !req.Force:
 			refuse(w, protocol.NewError(protocol.CodeGroupHasMembers, "2 members are live"))
 		default:

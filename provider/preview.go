@@ -28,14 +28,9 @@ func (c *connection) preview(ctx context.Context, prefix string, want protocol.S
 	count := int64(want.ShardCount)
 	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{
 		ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention, RequestedBy: c.requestedBy, Reason: "terraform: plan",
-	}, client.Call{RequestID: uuid.NewString()})
-	if errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")) {
-		diags.Append(c.diagnose(fmt.Sprintf("plan stream %q", prefix), err)) // no apply can succeed
-		return
-	}
+	}, c.dryRun())
 	if err != nil {
-		diags.AddWarning("The plan could not be checked with the coordinator", redact(fmt.Sprintf(
-			"What the change of stream %q would do to its data, and whether it can succeed, is not known: %v\n\nThe apply checks by itself and is as safe as with a checked plan.", prefix, err), c.secrets))
+		diags.Append(c.unchecked(fmt.Sprintf("the change of stream %q", prefix), err))
 		return
 	}
 	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
@@ -135,11 +130,7 @@ func groupText(g protocol.PreviewGroup) string {
 		text += "nothing to drain"
 	}
 	if g.Ignored || g.Pending != 0 || g.Undelivered != 0 {
-		more := ""
-		if g.UndeliveredMore {
-			more = "at least "
-		}
-		text += fmt.Sprintf("%s%d undelivered and %d pending entries", more, g.Undelivered, g.Pending)
+		text += entriesLeft(g.Pending, g.Undelivered, g.UndeliveredMore)
 		if !g.Ignored {
 			if g.DrainEstimateMs != nil {
 				text += fmt.Sprintf(", drained in about %s (%s)", durationOfMs(*g.DrainEstimateMs).ValueString(), g.Basis)
@@ -157,10 +148,29 @@ func groupText(g protocol.PreviewGroup) string {
 	return text
 }
 
-// plural counts things.
-func plural(n int, thing string) string {
+// entriesLeft is what a group has left, in words; more says that there is more undelivered than was
+// counted.
+func entriesLeft(pending, undelivered int64, more bool) string {
+	rest := plural(undelivered, "undelivered entry")
+	if more {
+		rest = "more than " + rest
+	}
+	switch {
+	case undelivered == 0 && !more:
+		return plural(pending, "pending entry")
+	case pending == 0:
+		return rest
+	}
+	return fmt.Sprintf("%d pending and %s", pending, rest)
+}
+
+// plural counts things: thing is one of them.
+func plural[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
+	}
+	if stem, y := strings.CutSuffix(thing, "y"); y {
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
@@ -174,7 +184,7 @@ func (c *connection) taken(ctx context.Context, p protocol.Preview, want protoco
 	s, err := c.client.Stream(ctx, p.StreamPrefix)
 	switch {
 	case err != nil:
-		diags.AddWarning("The plan could not be checked with the coordinator", redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
+		diags.AddWarning(uncheckedTitle, redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
 	case sameSpec(s.Spec, want):
 		diags.AddWarning("Stream exists already", fmt.Sprintf(
 			"Stream %q exists, with just these settings, as a creation leaves it behind whose apply was killed. It is taken into the state as it is.", p.StreamPrefix))
@@ -183,39 +193,86 @@ func (c *connection) taken(ctx context.Context, p protocol.Preview, want protoco
 	}
 }
 
-// backlog is what a group has left to do, by a dry run of draining everything; ok is false when
-// nobody can tell.
-func (c *connection) backlog(ctx context.Context, prefix, group string) (g protocol.PreviewGroup, ok bool) {
+// previewRemoval says, at the plan of a destroy, what of a consumer group stands in its way or would
+// be lost. Neither stops the plan: the group may have finished by the apply.
+func (c *connection) previewRemoval(ctx context.Context, prefix, group string, force bool, diags *diag.Diagnostics) {
 	if !c.ready() {
-		return g, false
+		return
 	}
 	ctx = c.logContext(ctx)
-	none := int64(0)
-	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{ShardCount: &none, RequestedBy: c.requestedBy, Reason: "terraform: plan"},
-		client.Call{RequestID: c.requestIDPrefix + uuid.NewString()})
-	if err != nil {
-		tflog.Debug(ctx, "backlog of the group is not known", map[string]any{"error": err.Error()})
-		return g, false
+	p, err := c.client.PreviewGroupRemoval(ctx, prefix, group, force, c.dryRun())
+	switch {
+	case errors.Is(err, protocol.ErrGroupNotFound), errors.Is(err, protocol.ErrStreamNotFound): // nothing is left to do
+	case err != nil:
+		diags.Append(c.unchecked(fmt.Sprintf("the removal of consumer group %q of stream %q", group, prefix), err))
+	case force && len(p.Risks) > 0:
+		diags.AddWarning("Consumer group will be removed with what it has not read", redact(fmt.Sprintf(
+			"force_destroy is set: consumer group %q of stream %q is removed although it has not finished.\n%s", group, prefix, noteList(p.Risks)), c.secrets))
+	case len(p.Blockers) == 0:
+	case len(p.Shards) == 0 && p.LiveMembers == 0:
+		diags.AddWarning("Consumer group could not be removed now", redact(fmt.Sprintf(
+			"The coordinator would refuse to remove consumer group %q of stream %q:\n%s", group, prefix, noteList(p.Blockers)), c.secrets))
+	default:
+		diags.AddWarning("Consumer group has not finished", fmt.Sprintf(
+			"The coordinator refuses to remove consumer group %q of stream %q while it has live members, or entries that it has not read and acknowledged. Now: %s. "+
+				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, removalText(p)))
 	}
-	for _, g := range p.Groups {
-		if g.Group == group {
-			return g, true
-		}
-	}
-	return g, false
 }
 
-// shardRange names ascending indexes: "shard 4", "shards 4 to 7", and a list where they are not
-// consecutive.
-func shardRange(indexes []int) string {
-	first, last := indexes[0], indexes[len(indexes)-1]
-	switch {
-	case len(indexes) == 1:
-		return fmt.Sprintf("shard %d", first)
-	case last-first == len(indexes)-1:
-		return fmt.Sprintf("shards %d to %d", first, last)
+// removalText is what a group has that hinders its removal.
+func removalText(p protocol.RemovalPreview) string {
+	var parts []string
+	if len(p.Shards) > 0 {
+		indexes := make([]int, len(p.Shards))
+		for i, s := range p.Shards {
+			indexes[i] = s.ShardIndex
+		}
+		parts = append(parts, fmt.Sprintf("%s on %s", entriesLeft(p.Pending, p.Undelivered, p.UndeliveredMore), shardRange(indexes)))
 	}
-	return "shards " + strings.Trim(fmt.Sprint(indexes), "[]")
+	if p.LiveMembers > 0 {
+		parts = append(parts, plural(p.LiveMembers, "live member"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// dryRun is the extras of a call that only asks what another would do.
+func (c *connection) dryRun() client.Call {
+	return client.Call{RequestID: c.requestIDPrefix + uuid.NewString()}
+}
+
+// unchecked is the diagnostic of a plan that the coordinator was not asked about with success: what
+// names the change. Without valid credentials no apply can succeed; else it is a warning.
+func (c *connection) unchecked(what string, err error) diag.Diagnostic {
+	if errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")) {
+		return c.diagnose("plan "+what, err)
+	}
+	return diag.NewWarningDiagnostic(uncheckedTitle, redact(fmt.Sprintf(
+		"What %s would do, and whether it can succeed, is not known: %v\n\nThe apply checks by itself and is as safe as with a checked plan.", what, err), c.secrets))
+}
+
+const uncheckedTitle = "The plan could not be checked with the coordinator"
+
+// shardRange names ascending indexes, at least one: "shard 4", "shards 4 and 5", "shards 4 to 7", and
+// a list where they are not consecutive.
+func shardRange(indexes []int) string {
+	const most = 12
+	n := len(indexes)
+	first, last := indexes[0], indexes[n-1]
+	switch {
+	case n == 1:
+		return fmt.Sprintf("shard %d", first)
+	case n == 2:
+		return fmt.Sprintf("shards %d and %d", first, last)
+	case last-first == n-1:
+		return fmt.Sprintf("shards %d to %d", first, last)
+	case n > most:
+		return fmt.Sprintf("shards %s and %d more", commas(indexes[:most]), n-most)
+	}
+	return fmt.Sprintf("shards %s and %d", commas(indexes[:n-1]), last)
+}
+
+func commas(indexes []int) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(indexes), "[]"), " ", ", ")
 }
 
 // seenKey holds, in the private data of a state, the generation of the stream's desired state that

@@ -27,7 +27,7 @@ func TestPlanShowsTheDryRun(t *testing.T) {
 
 	p = c.plan(i, orders(4))
 	w := warningsOf(p.diags)
-	if len(w) != 2 || !strings.Contains(w[0], "from 2 to 4 shards") || !strings.Contains(w[0], "added: shards 2 to 3") || !strings.Contains(w[0], "about 50 %") || !strings.Contains(w[1], "nobody who reads") {
+	if len(w) != 2 || !strings.Contains(w[0], "from 2 to 4 shards") || !strings.Contains(w[0], "added: shards 2 and 3") || !strings.Contains(w[0], "about 50 %") || !strings.Contains(w[1], "nobody who reads") {
 		t.Errorf("scale-out: %q", w)
 	}
 	if w := warningsOf(c.plan(i, orders(2, attrs{"retire": "archive"})).diags); len(w) != 1 {
@@ -243,10 +243,11 @@ func TestUpgradeFromVersion0(t *testing.T) {
 func TestGroupText(t *testing.T) {
 	rate, eta := 50.0, int64(2000)
 	for want, g := range map[string]protocol.PreviewGroup{
-		"group a: nothing to drain; 2 live members":                                                               {Group: "a", Managed: true, LiveMembers: 2},
-		"group a: 100 undelivered and 3 pending entries, drained in about 2s (seen); 1 live member":               {Group: "a", Managed: true, LiveMembers: 1, Pending: 3, Undelivered: 100, RatePerSecond: &rate, DrainEstimateMs: &eta, Basis: "seen"},
-		"unmanaged Redis group b: at least 9 undelivered and 0 pending entries, drained in an unknown time (why)": {Group: "b", Undelivered: 9, UndeliveredMore: true, Basis: "why"},
-		"unmanaged Redis group c: ignored, with 1 undelivered and 0 pending entries":                              {Group: "c", Ignored: true, Undelivered: 1},
+		"group a: nothing to drain; 2 live members":                                                  {Group: "a", Managed: true, LiveMembers: 2},
+		"group a: 3 pending and 100 undelivered entries, drained in about 2s (seen); 1 live member":  {Group: "a", Managed: true, LiveMembers: 1, Pending: 3, Undelivered: 100, RatePerSecond: &rate, DrainEstimateMs: &eta, Basis: "seen"},
+		"unmanaged Redis group b: more than 9 undelivered entries, drained in an unknown time (why)": {Group: "b", Undelivered: 9, UndeliveredMore: true, Basis: "why"},
+		"unmanaged Redis group c: ignored, with 1 undelivered entry":                                 {Group: "c", Ignored: true, Undelivered: 1},
+		"unmanaged Redis group d: ignored, with 2 pending entries":                                   {Group: "d", Ignored: true, Pending: 2},
 	} {
 		if got := groupText(g); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

@@ -193,7 +193,8 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		case plan.sameRemote(state):
 			plan.keepComputed(state)
 		case replaced(plan.StreamPrefix, state.StreamPrefix), replaced(plan.ConsumerGroup, state.ConsumerGroup):
-			if !state.SkipDestroy.ValueBool() && protectedGroup(state, &resp.Diagnostics) { // replacing destroys
+			r.planDestroy(ctx, state, &resp.Diagnostics)
+			if resp.Diagnostics.HasError() {
 				return
 			}
 			plan.forgetComputed()
@@ -217,17 +218,7 @@ func (r *streamGroupResource) planDestroy(ctx context.Context, state streamGroup
 	if protectedGroup(state, diags) {
 		return
 	}
-	g, ok := r.conn.backlog(ctx, prefix, group)
-	switch {
-	case !ok || g.Pending == 0 && g.Undelivered == 0 && g.LiveMembers == 0:
-	case state.ForceDestroy.ValueBool():
-		diags.AddWarning("Consumer group will be removed with what it has not read", fmt.Sprintf(
-			"force_destroy is set: consumer group %q of stream %q is removed although it has not finished. %s", group, prefix, groupText(g)))
-	default:
-		diags.AddWarning("Consumer group has not finished", fmt.Sprintf(
-			"The coordinator refuses to remove consumer group %q of stream %q while it has live members, or entries that it has not read and acknowledged. Now: %s. "+
-				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, groupText(g)))
-	}
+	r.conn.previewRemoval(ctx, prefix, group, state.ForceDestroy.ValueBool(), diags)
 }
 
 // protectedGroup adds the error that a protected group cannot be destroyed, and says whether it is.
@@ -344,9 +335,7 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	prefix, group := state.StreamPrefix.ValueString(), state.ConsumerGroup.ValueString()
 	what := fmt.Sprintf("destroy consumer group %q of stream %q", group, prefix)
 	ctx, op := r.conn.begin(ctx, what, state.Reason.ValueString(), map[string]any{"stream": prefix, "group": group})
-	mctx, stop := mutation(ctx)
-	defer stop()
-	err := r.conn.client.DeleteGroup(mctx, prefix, group, protocol.DeleteGroupRequest{
+	err := r.conn.client.DeleteGroup(ctx, prefix, group, protocol.DeleteGroupRequest{
 		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what), Force: state.ForceDestroy.ValueBool(),
 	}, op.call())
 	if err != nil && !errors.Is(err, protocol.ErrGroupNotFound) && !errors.Is(err, protocol.ErrStreamNotFound) {
@@ -378,9 +367,7 @@ func (r *streamGroupResource) ImportState(ctx context.Context, req resource.Impo
 
 // putGroup declares the group and returns it when it is ready on every shard.
 func (o operation) putGroup(ctx context.Context, m streamGroupModel, what string) (protocol.Group, error) {
-	mctx, cancel := mutation(ctx)
-	defer cancel()
-	return o.conn.client.PutGroup(mctx, m.StreamPrefix.ValueString(), m.ConsumerGroup.ValueString(), protocol.PutGroupRequest{
+	return o.conn.client.PutGroup(ctx, m.StreamPrefix.ValueString(), m.ConsumerGroup.ValueString(), protocol.PutGroupRequest{
 		GroupSpec: m.spec(), RequestedBy: o.conn.requestedBy, Reason: o.why(what),
 	}, o.call())
 }
