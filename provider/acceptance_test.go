@@ -38,6 +38,8 @@ type coordinator struct {
 	client *client.Client
 	redis  *redis.Client
 	server *redistest.Server
+
+	keyPrefix string
 }
 
 func acceptance(t *testing.T) {
@@ -50,8 +52,9 @@ func acceptance(t *testing.T) {
 
 func startCoordinator(t *testing.T, r *redistest.Server) *coordinator {
 	t.Helper()
+	keyPrefix := redistest.KeyPrefix(t)
 	s, err := server.New(server.Config{
-		Listen: "127.0.0.1:0", RedisURL: r.URL(), KeyPrefix: redistest.KeyPrefix(t), AdminUsername: "admin", AdminPassword: password,
+		Listen: "127.0.0.1:0", RedisURL: r.URL(), KeyPrefix: keyPrefix, AdminUsername: "admin", AdminPassword: password,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +73,7 @@ func startCoordinator(t *testing.T, r *redistest.Server) *coordinator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &coordinator{url: s.URL(), client: c, redis: r.Client(t), server: r}
+	return &coordinator{url: s.URL(), client: c, redis: r.Client(t), server: r, keyPrefix: keyPrefix}
 }
 
 func factories(retries int) map[string]func() (tfprotov6.ProviderServer, error) {

@@ -27,6 +27,7 @@ type connection struct {
 	secrets         *secretSet
 	requestedBy     string // terraform:<workspace>, unless configured
 	requestIDPrefix string
+	tokens          *OpenTokens // nil: not kept
 }
 
 // connect makes the connection that all resources of one provider instance share. Nothing is

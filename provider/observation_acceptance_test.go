@@ -4,11 +4,14 @@ package provider
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -168,7 +171,7 @@ func TestAccObservation(t *testing.T) {
 	w.terraform(0, nil, "destroy", "-auto-approve")
 }
 
-// The token is real, good for its time, and stands nowhere but where it is put.
+// The token is real, stands nowhere but where it is put, and holds no longer than the run.
 func TestAccToken(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
@@ -191,9 +194,9 @@ resource "echo" "it" {}
 `),
 			ConfigStateChecks: []statecheck.StateCheck{
 				statecheck.ExpectKnownValue("echo.it", tfjsonpath.New("data").AtMapKey("token"), knownvalue.StringFunc(func(token string) error {
-					session, err := c.client.SessionOf(t.Context(), token)
-					if err != nil || session.Username != "admin" {
-						return fmt.Errorf("session of the token: %+v, %w", session, err)
+					// The run that got it has ended.
+					if _, err := c.client.SessionOf(t.Context(), token); !errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")) {
+						return fmt.Errorf("session of the token: %w", err)
 					}
 					return nil
 				})),
@@ -208,6 +211,122 @@ resource "echo" "it" {}
 			},
 		}},
 	})
+	c.noSessions(t)
+}
+
+// noSessions wants that every token that was opened was revoked.
+func (c *coordinator) noSessions(t *testing.T) {
+	t.Helper()
+	if keys, err := c.redis.Keys(t.Context(), c.keyPrefix+":session:*").Result(); err != nil || len(keys) > 0 {
+		t.Errorf("sessions: %q, %v", keys, err)
+	}
+}
+
+const longRunConfig = `
+variable "ttl" { default = "10s" }
+ephemeral "redisstream_token" "it" {
+  ttl = var.ttl
+}
+resource "terraform_data" "long" {
+  provisioner "local-exec" {
+    command     = "printf %%s \"$TOKEN\" > token.new && mv token.new token && until test -e go; do test ! -e fail || exit 1; sleep 0.1; done"
+    environment = { TOKEN = ephemeral.redisstream_token.it.token }
+  }
+}
+provider "redisstream" {
+  alias    = "deploy"
+  endpoint = %q
+  token    = ephemeral.redisstream_token.it.token
+}
+data "redisstream_coordinator" "it" {
+  provider   = redisstream.deploy
+  depends_on = [terraform_data.long]
+}
+output "username" { value = data.redisstream_coordinator.it.username }
+`
+
+// An apply that takes longer than the life of the token: it is renewed, works to the end, and is refused
+// behind it.
+func TestAccTokenOutlivesItsTTL(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	w := newWorkdir(t, c.config(longRunConfig, c.url))
+	within := func(what string, cond func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(50 * time.Second); !cond(); {
+			if time.Now().After(deadline) {
+				t.Fatalf("not within 50 s: %s", what)
+			}
+			time.Sleep(20 * time.Millisecond) // between two looks
+		}
+	}
+	handedOut := func(out *buffer) (token string) {
+		t.Helper()
+		within("the token is handed out", func() bool {
+			text, err := os.ReadFile(filepath.Join(w.dir, "token"))
+			token = string(text)
+			return err == nil
+		})
+		return token
+	}
+	refused := func(token string) {
+		t.Helper()
+		within("it is refused behind the run", func() bool { // the last request of a process may be on its way
+			_, err := c.client.SessionOf(t.Context(), token)
+			return errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, ""))
+		})
+		c.noSessions(t)
+	}
+
+	cmd, out := w.start(nil, "apply", "-auto-approve")
+	token := handedOut(out)
+	begin := time.Now()
+	if _, err := c.client.SessionOf(t.Context(), token); err != nil {
+		t.Errorf("during the run: %v\n%s", err, out)
+	}
+	within("more than its life is over", func() bool { return time.Since(begin) > 10*time.Second })
+	if _, err := c.client.SessionOf(t.Context(), token); err != nil {
+		t.Errorf("when its first life was over: %v\n%s", err, out)
+	}
+	w.write("go", "")
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("apply: %v\n%s", err, out)
+	}
+	if got := w.outputs()["username"]; got != "admin" {
+		t.Errorf("a provider with the token was %v to the coordinator", got)
+	}
+	if text := out.String(); strings.Contains(text, token) || strings.Contains(text, "not revoked") || strings.Contains(text, "enew the token") {
+		t.Errorf("the token, or a warning about it, in\n%s", out)
+	}
+	refused(token)
+
+	// Terraform 1.11 closes nothing when an apply fails or is interrupted. The provider's process does.
+	again := func() (*exec.Cmd, string) {
+		t.Helper()
+		if err := os.Remove(filepath.Join(w.dir, "token")); err != nil {
+			t.Fatal(err)
+		}
+		cmd, out := w.start(nil, "apply", "-auto-approve", "-replace=terraform_data.long", "-var=ttl=10m")
+		return cmd, handedOut(out)
+	}
+	if err := os.Rename(filepath.Join(w.dir, "go"), filepath.Join(w.dir, "fail")); err != nil {
+		t.Fatal(err)
+	}
+	cmd, token = again()
+	if err := cmd.Wait(); err == nil {
+		t.Error("it did not fail")
+	}
+	refused(token)
+
+	if err := os.Remove(filepath.Join(w.dir, "fail")); err != nil {
+		t.Fatal(err)
+	}
+	cmd, token = again()
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // with an error
+	refused(token)
 }
 
 // Whatever stands between the provider and its coordinator: one clear error for each data source,

@@ -23,14 +23,63 @@ type observed struct {
 	mu     sync.Mutex
 	events []protocol.AuditEvent // newest first
 	tokens map[string]bool       // those that hold
+	opened map[string]*session   // of session tokens
 	life   time.Duration         // longest life of a token
 	pages  []int                 // limits that were asked for
 	plain  int                   // routings that were asked for as a producer would
 }
 
+// session is that of a session token.
+type session struct {
+	life        time.Duration
+	ends, until time.Time
+}
+
+func (s *session) view() protocol.TokenSession {
+	return protocol.TokenSession{ExpiresAt: s.ends, ExpiresInMs: time.Until(s.ends).Milliseconds(), RenewableUntil: s.until}
+}
+
+// holds is called with mu held.
+func (o *observed) holds(token string) bool {
+	s := o.opened[token]
+	return o.tokens[token] && (s == nil || time.Now().Before(s.ends))
+}
+
+func (o *observed) renewToken(w http.ResponseWriter, token string, body []byte) {
+	var req protocol.RenewRequest
+	_ = json.Unmarshal(body, &req) // an empty one asks for nothing
+	switch s := o.opened[token]; {
+	case !o.holds(token):
+		refuse(w, protocol.NewError(protocol.CodeUnauthenticated, "the session has ended"))
+	case s == nil:
+		refuse(w, protocol.Invalid("Authorization", "must carry a session token"))
+	default:
+		life := s.life
+		if req.TTLMs > 0 {
+			life = time.Duration(req.TTLMs) * time.Millisecond
+		}
+		if s.ends = time.Now().Add(life); s.ends.After(s.until) {
+			s.ends = s.until
+		}
+		reply(w, http.StatusOK, s.view())
+	}
+}
+
+func (o *observed) revokeToken(w http.ResponseWriter, token string) {
+	switch s := o.opened[token]; {
+	case !o.tokens[token]:
+		refuse(w, protocol.NewError(protocol.CodeUnauthenticated, "the token is not good"))
+	case s == nil:
+		refuse(w, protocol.Invalid("Authorization", "must carry a session token"))
+	default:
+		s.ends = time.Time{}
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
 func observe(t *testing.T, f *fakeCoordinator) *observed {
 	t.Helper()
-	o := &observed{fakeCoordinator: f, tokens: map[string]bool{}, life: 24 * time.Hour}
+	o := &observed{fakeCoordinator: f, tokens: map[string]bool{}, opened: map[string]*session{}, life: 24 * time.Hour}
 	f.set(func() { f.intercept = o.serve })
 	return o
 }
@@ -42,7 +91,11 @@ func (o *observed) serve(w http.ResponseWriter, r *http.Request, body []byte) bo
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case bearer && !o.tokens[token]:
+	case path == "/auth/renew":
+		o.renewToken(w, token, body)
+	case path == "/auth/revoke":
+		o.revokeToken(w, token)
+	case bearer && !o.holds(token):
 		refuse(w, protocol.NewError(protocol.CodeUnauthenticated, "the token is not good"))
 	case path == "/auth/login":
 		o.login(w, r, body)
@@ -122,13 +175,21 @@ func (o *observed) login(w http.ResponseWriter, r *http.Request, body []byte) {
 		refuse(w, protocol.NewError(protocol.CodeUnauthenticated, "user name or password is wrong"))
 		return
 	}
-	life := o.life
-	if asked := time.Duration(req.TTLSeconds) * time.Second; asked > 0 && asked < life {
-		life = asked
-	}
 	token := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "token-%d-of-%s", len(o.tokens), name))
 	o.tokens[token] = true
-	reply(w, http.StatusOK, protocol.LoginResponse{AccessToken: token, TokenType: "Bearer", ExpiresAt: time.Now().Add(life), Roles: []string{"WRITE", "READ"}})
+	until := time.Now().Add(o.life)
+	answer := protocol.LoginResponse{AccessToken: token, TokenType: "Bearer", ExpiresAt: until, Roles: []string{"WRITE", "READ"}}
+	if life := time.Duration(req.TTLMs) * time.Millisecond; life > 0 {
+		s := &session{life: min(life, o.life), until: until}
+		s.ends = time.Now().Add(s.life)
+		if s.ends.After(until) {
+			s.ends = until
+		}
+		o.opened[token] = s
+		view := s.view()
+		answer.ExpiresAt, answer.Session = view.ExpiresAt, &view
+	}
+	reply(w, http.StatusOK, answer)
 }
 
 func (o *observed) audit(w http.ResponseWriter, r *http.Request) {

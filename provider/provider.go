@@ -52,9 +52,12 @@ var (
 )
 
 // New returns the constructor of the provider for a server; version goes into the user agent.
-func New(version string) func() provider.Provider {
+func New(version string) func() provider.Provider { return NewWithTokens(version, nil) }
+
+// NewWithTokens is New for a process that revokes, when it ends, what is left in tokens.
+func NewWithTokens(version string, tokens *OpenTokens) func() provider.Provider {
 	return func() provider.Provider {
-		return &redisstreamProvider{version: version, retries: retries, budget: defaultRetryBudget}
+		return &redisstreamProvider{version: version, retries: retries, budget: defaultRetryBudget, tokens: tokens}
 	}
 }
 
@@ -67,6 +70,7 @@ type redisstreamProvider struct {
 	retries int
 	budget  time.Duration // retry_budget where it is not set; 0: overload counts as retries too
 	timeout time.Duration // of one request; 0: the client's default
+	tokens  *OpenTokens   // nil: nobody revokes at the end what was not closed
 }
 
 type providerModel struct {
@@ -211,6 +215,10 @@ func (p *redisstreamProvider) Schema(_ context.Context, _ provider.SchemaRequest
 	}
 }
 
+// declared says whether an argument has a value for certain: what is not known yet, as every
+// variable is while Terraform validates, may turn out to be null.
+func declared(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }
+
 // ValidateConfig refuses what contradicts itself, without looking at the environment.
 func (p *redisstreamProvider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest, resp *provider.ValidateConfigResponse) {
 	var cfg providerModel
@@ -219,7 +227,7 @@ func (p *redisstreamProvider) ValidateConfig(ctx context.Context, req provider.V
 		return
 	}
 	refuse := func(p *problem) { resp.Diagnostics.Append(p.diagnostic()) }
-	if !cfg.Endpoint.IsNull() && !cfg.Endpoints.IsNull() {
+	if declared(cfg.Endpoint) && declared(cfg.Endpoints) {
 		refuse(&problem{"endpoints", "conflicts with endpoint; list all addresses in endpoints"})
 	}
 	if p := credentialConflict(cfg); p != nil {
@@ -233,7 +241,7 @@ func (p *redisstreamProvider) ValidateConfig(ctx context.Context, req provider.V
 		{"client_certificate", cfg.ClientCertificate, cfg.ClientCertificateFile},
 		{"client_key", cfg.ClientKey, cfg.ClientKeyFile},
 	} {
-		if !pair.text.IsNull() && !pair.file.IsNull() {
+		if declared(pair.text) && declared(pair.file) {
 			refuse(&problem{pair.name, "conflicts with " + pair.name + "_file; set one of the two"})
 		}
 	}
@@ -285,6 +293,7 @@ func (p *redisstreamProvider) Configure(ctx context.Context, req provider.Config
 		resp.Diagnostics.AddError("Invalid provider configuration", redact(err.Error(), s.secrets()))
 		return
 	}
+	conn.tokens = p.tokens
 	if s.insecureSkipVerify {
 		resp.Diagnostics.AddAttributeWarning(path.Root("insecure_skip_verify"), "The coordinator's certificate is not verified",
 			"insecure_skip_verify is on: anybody on the way to the coordinator can read the credentials and change what is sent. Give ca_certificate instead.")

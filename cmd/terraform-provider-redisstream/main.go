@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 
@@ -20,22 +21,39 @@ var version = "dev"
 func main() {
 	debugger := flag.Bool("debug", false, "wait for a debugger such as delve, and print TF_REATTACH_PROVIDERS")
 	flag.Parse()
-	quiet()
+	if !*debugger { // a debugged one has its own environment, and its logs are wanted
+		quiet()
+	}
 	// A plan is seconds of short-lived garbage: with Go's own setting, collecting it takes a third
 	// of the time of a large plan. This one takes some 300 MiB for 800 resources instead of 150.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 
-	err := providerserver.Serve(context.Background(), provider.New(version), providerserver.ServeOpts{
+	tokens := new(provider.OpenTokens)
+	err := providerserver.Serve(context.Background(), provider.NewWithTokens(version, tokens), providerserver.ServeOpts{
 		Address:         provider.Address,
 		Debug:           *debugger,
 		ProtocolVersion: 6,
 	})
+	revoke(tokens)
 	if err != nil {
 		log.Fatal(err)
 	}
 }
+
+// revoke ends the tokens of a run that was not closed.
+func revoke(tokens *provider.OpenTokens) {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	if err := tokens.Revoke(ctx); err != nil {
+		log.Print(err)
+	}
+}
+
+// farewell is the time for what is left to do when Terraform has ended the process: it kills it
+// after two seconds.
+const farewell = 1500 * time.Millisecond
 
 // quiet turns the logs of the plugin libraries off when nobody has asked for logs: otherwise each
 // request is traced in full, and Terraform parses every line of it to throw it away, which is half

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
@@ -99,6 +100,14 @@ func (r *rig) doEverything() []command {
 	must("pause", err)
 	_, err = api.ResumePublishing(ctx, r.prefix, protocol.ResumeRequest{RequestedBy: "e2e", Reason: "a test"}, client.Call{})
 	must("resume", err)
+
+	login, err := api.LoginFor(ctx, "", "", time.Minute)
+	must("login", err)
+	_, err = api.SessionOf(ctx, login.AccessToken)
+	must("session", err)
+	_, err = api.RenewToken(ctx, login.AccessToken, 0)
+	must("renewal", err)
+	must("revocation", api.RevokeToken(ctx, login.AccessToken, client.Call{}))
 
 	_, _, err = api.Heartbeat(ctx, r.prefix, "g", protocol.HeartbeatRequest{
 		ProtocolVersion: protocol.HeartbeatVersion, RequestID: "r", MemberID: "m", Incarnation: "i",

@@ -89,7 +89,7 @@ func (h *Handler) renewSession(ctx context.Context, c *call) (reply, error) {
 	}
 	now := time.Now()
 	span := session.span(life, now)
-	if span <= 0 {
+	if span < time.Millisecond {
 		return reply{}, errSessionOver
 	}
 	lives, err := h.engine.RenewSession(ctx, session.id, span)

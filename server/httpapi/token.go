@@ -45,7 +45,7 @@ func newTokenSession(life time.Duration, now time.Time, most time.Duration) *tok
 
 // span is how long the session lives when it gets life now: not beyond the signed end.
 func (s *tokenSession) span(life time.Duration, now time.Time) time.Duration {
-	return min(life, s.until.Sub(now)).Truncate(time.Millisecond)
+	return min(life, s.until.Sub(now))
 }
 
 // signedEnd is in whole seconds, as a token has it.
