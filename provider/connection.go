@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 // mutationGrace is how long a mutation that is on its way may still take after Ctrl-C. Cutting
@@ -109,6 +110,7 @@ type operation struct {
 	conn      *connection
 	requestID string
 	reason    string
+	progress  func(protocol.Resharding) // told of each phase and of what it waits for; nil: nobody is
 }
 
 // begin starts an operation. The context masks the credentials in every log line below it.
@@ -143,12 +145,6 @@ func (o operation) why(fallback string) string {
 		return o.reason
 	}
 	return fallback
-}
-
-// mutation is the context of a mutation. That a request under way outlives Ctrl-C is the
-// client's business (call).
-func mutation(ctx context.Context) (context.Context, context.CancelFunc) {
-	return ctx, func() {}
 }
 
 // workspace names the Terraform workspace. Terraform does not hand it to providers; it stands in

@@ -34,8 +34,12 @@ func TestUnknownProviderArguments(t *testing.T) {
 		"endpoints": {"endpoints": tftypes.UnknownValue},
 		"token":     {"endpoint": f.URL, "token": tftypes.UnknownValue},
 		"key":       {"endpoint": f.URL, "client_key": tftypes.UnknownValue},
-		"budget":    {"endpoint": f.URL, "retry_budget": tftypes.UnknownValue},
-		"insecure":  {"endpoint": f.URL, "insecure_skip_verify": tftypes.UnknownValue},
+		// A module hands on its variables, of which one of two is null in the end.
+		"either endpoint":    {"endpoint": tftypes.UnknownValue, "endpoints": tftypes.UnknownValue},
+		"either credentials": {"endpoint": f.URL, "token": tftypes.UnknownValue, "token_file": tftypes.UnknownValue, "username": "u", "password": tftypes.UnknownValue},
+		"either authority":   {"endpoint": f.URL, "ca_certificate": tftypes.UnknownValue, "ca_certificate_file": "ca.pem"},
+		"budget":             {"endpoint": f.URL, "retry_budget": tftypes.UnknownValue},
+		"insecure":           {"endpoint": f.URL, "insecure_skip_verify": tftypes.UnknownValue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(f.requests)

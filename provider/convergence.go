@@ -59,12 +59,10 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 		}
 
 		count := int64(want.ShardCount)
-		mctx, cancel := mutation(ctx)
-		put, err := o.conn.client.PutStream(mctx, prefix, protocol.PutStreamRequest{
+		put, err := o.conn.client.PutStream(ctx, prefix, protocol.PutStreamRequest{
 			ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention,
 			RequestedBy: o.conn.requestedBy, Reason: o.why(what),
 		}, o.callFor(prefix, want, seen))
-		cancel()
 		if err == nil {
 			id := put.ReshardingID
 			if id == "" {
@@ -83,11 +81,14 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 			switch {
 			case readErr == nil && sameSpec(cur.Spec, want), readErr == nil && unanswered && seen != nil && cur.Generation == seen.Generation:
 				seen = &cur
-				continue
 			case unanswered && seen == nil && errors.Is(readErr, protocol.ErrStreamNotFound):
-				continue
+			default:
+				return protocol.Stream{}, "", err
 			}
-			return protocol.Stream{}, "", err
+			if pause(ctx, askAgain) != nil {
+				return protocol.Stream{}, "", err
+			}
+			continue
 		}
 		if !errors.Is(err, protocol.ErrActiveResharding) {
 			return protocol.Stream{}, "", err
@@ -115,8 +116,8 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 				"resharding %s from %d to %d shards is in phase %s (requested by %q, reason %q); this apply wants %d",
 				r.ReshardingID, r.FromShardCount, r.ToShardCount, r.Phase, r.RequestedBy, r.Reason, want.ShardCount))
 		}
-		if _, err := o.await(ctx, r); err != nil {
-			return cur, "", err
+		if r, err := o.await(ctx, r); err != nil {
+			return cur, "", &unfinished{r, err}
 		}
 		if cur, err = o.conn.client.Stream(ctx, prefix); err != nil {
 			return protocol.Stream{}, "", err
@@ -127,6 +128,17 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 	}
 	return *seen, "", last
 }
+
+// unfinished is the end of waiting for a resharding after which this apply's own was to begin.
+type unfinished struct {
+	resharding protocol.Resharding // as last seen
+	cause      error
+}
+
+func (u *unfinished) Error() string {
+	return fmt.Sprintf("waiting for resharding %s: %v", u.resharding.ReshardingID, u.cause)
+}
+func (u *unfinished) Unwrap() error { return u.cause }
 
 // callFor is the extras of a request that leads from seen (nil: no stream) to want: it presupposes
 // the generation that was seen, and has a key that an apply which was killed and is run again
@@ -171,13 +183,17 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 		case err == nil:
 			failing = time.Time{}
 			fields := map[string]any{"phase": string(next.Phase), "from_shard_count": next.FromShardCount, "to_shard_count": next.ToShardCount}
-			if blockers := strings.Join(next.WaitingFor, "; "); blockers != "" {
+			blockers := strings.Join(next.WaitingFor, "; ")
+			if blockers != "" {
 				fields["waiting_for"] = blockers
 				if next.Phase == seen && blockers != waitedFor {
 					tflog.Info(ctx, "resharding is waiting", fields)
 				}
-				waitedFor = blockers
 			}
+			if o.progress != nil && !next.Phase.Terminal() && (next.Phase != seen || blockers != waitedFor) {
+				o.progress(next)
+			}
+			waitedFor = blockers
 			if next.Phase != seen {
 				tflog.Info(ctx, "resharding has entered phase "+string(next.Phase), fields)
 			} else if err := pause(ctx, askAgain-time.Since(asked)); err != nil {
@@ -332,14 +348,15 @@ func (c *connection) latest(parent context.Context, s protocol.Stream, r protoco
 }
 
 // stopped is the diagnostic for a wait that ended before the resharding did. parent is the
-// context without the operation's own timeout: it tells Ctrl-C from the timeout.
+// context without the operation's own timeout: it tells Ctrl-C from the timeout, which argument
+// has set to waited.
 func (c *connection) stopped(parent context.Context, r protocol.Resharding, err error, argument string, waited time.Duration) (summary, detail string) {
-	goesOn := "\n\nThe coordinator goes on with it by itself; nothing was cancelled. Apply again to attach to it and wait for its end."
+	const goesOn = "\n\nThe coordinator goes on with it by itself; nothing was cancelled. Apply again to attach to it and wait for its end."
 	switch {
 	case parent.Err() != nil:
 		return "Interrupted while a resharding is running", redact(describe(r)+goesOn, c.secrets)
 	case errors.Is(err, context.DeadlineExceeded):
-		return "Timed out while a resharding is running", redact(fmt.Sprintf("%s\n\nThis is not over after %s (timeouts.%s).%s",
+		return "Timed out while a resharding is running", redact(fmt.Sprintf("%s\n\nThis is not over after %s (%s).%s",
 			describe(r), formatDuration(waited), argument, goesOn), c.secrets)
 	default:
 		return "Lost contact while a resharding is running", redact(fmt.Sprintf("%s\n\nCause: %v%s", describe(r), err, goesOn), c.secrets)
@@ -373,40 +390,8 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }
 
-// privateKey holds, in the resource's private state, the resharding that the last apply began.
-const privateKey = "resharding"
-
-// begunBy is what stands under privateKey.
-type begunBy struct {
-	ID string `json:"id"`
-	To int    `json:"to"`
-}
-
 // privateData is the part of the framework's private state that is used here.
 type privateData interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
 	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
-}
-
-// remember stores the resharding; an empty id forgets it.
-func remember(ctx context.Context, p privateData, b begunBy) diag.Diagnostics {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return diag.Diagnostics{diag.NewErrorDiagnostic("Private state", err.Error())}
-	}
-	return p.SetKey(ctx, privateKey, text)
-}
-
-// recall reads what remember stored; the zero value when there is nothing.
-func recall(ctx context.Context, p privateData) begunBy {
-	var b begunBy
-	text, diags := p.GetKey(ctx, privateKey)
-	if diags.HasError() || len(text) == 0 {
-		return b
-	}
-	if err := json.Unmarshal(text, &b); err != nil {
-		tflog.Warn(ctx, "private state is unreadable", map[string]any{"error": err.Error()})
-		return begunBy{}
-	}
-	return b
 }

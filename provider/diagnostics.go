@@ -24,7 +24,7 @@ var adviceFor = map[protocol.Code]advice{
 	protocol.CodeUnauthenticated:       {"Authentication failed", "Check username and password, or token, of the provider, and REDISSTREAM_USERNAME, REDISSTREAM_PASSWORD, REDISSTREAM_TOKEN and REDISSTREAM_TOKEN_FILE in the environment."},
 	protocol.CodeForbidden:             {"Permission denied", "The credentials are valid, but their roles do not allow this: reading needs READ, changing needs WRITE or ADMIN."},
 	protocol.CodeStreamNotFound:        {"The stream does not exist", "If it is made by a redisstream_shard_count resource, refer to that resource's stream_prefix so that Terraform makes it first."},
-	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "Run terraform plan again: it will propose to create the group."},
+	protocol.CodeGroupNotFound:         {"The consumer group does not exist", "If a redisstream_stream_group of this configuration is to make it, refer to that resource, so that Terraform makes it first, and plan again."},
 	protocol.CodeMigrationNotFound:     {"The resharding does not exist", "The coordinator keeps a bounded number of reshardings of each stream: see the data source redisstream_reshardings for those on record."},
 	protocol.CodeGroupHasMembers:       {"The consumer group has live members", "Stop its consumers first, or set force_destroy = true, apply, and destroy again."},
 	protocol.CodeGroupNotEmpty:         {"The consumer group has not finished", "Let its consumers read and acknowledge the rest, or set force_destroy = true, apply, and destroy again: what is left is then lost to the group."},
@@ -33,12 +33,23 @@ var adviceFor = map[protocol.Code]advice{
 	protocol.CodeForeignKeys:           {"Keys of somebody else are in the way", "Move or remove the named Redis keys, or choose another stream_prefix."},
 	protocol.CodeGenerationMismatch:    {"The stream was changed meanwhile", "Run terraform plan again."},
 	protocol.CodeRateLimited:           {"The coordinator limits the request rate", "Retries did not help within their budget; apply again later, or with a lower -parallelism."},
-	protocol.CodeRedisUnavailable:      {"The coordinator cannot reach Redis", "Nothing was changed unless a resharding is named below. Apply again when Redis is back."},
+	protocol.CodeRedisUnavailable:      {"The coordinator cannot reach Redis", "Apply again when Redis is back: what was done until then is found and not done twice."},
 	protocol.CodeProvisioningFailed:    {"Shards could not be provisioned", "Check the coordinator's log and Redis, then apply again."},
 	protocol.CodeStateUnreadable:       {"The stored state of the stream is unreadable", "The coordinator fails closed for this stream; see its log and metrics."},
 	protocol.CodeCoordinatorOverloaded: {"The coordinator is overloaded", "Apply again later."},
 	protocol.CodeTerminating:           {"The coordinator is shutting down", "Apply again when a replica is ready."},
 	protocol.CodeInternal:              {"The coordinator failed", "See its log for the request id."},
+	protocol.CodeNotFound:              {"The coordinator does not know this request", "It is older than the provider, or the endpoint has a path too many. Upgrade the coordinator first, then the provider."},
+	protocol.CodeMethodNotAllowed:      {"The coordinator does not know this request", "It is older than the provider. Upgrade the coordinator first, then the provider."},
+	protocol.CodeCertificateNotFound:   {"There is no drain certificate", "Only a resharding that drained shards has one, and only the newest certificates are kept."},
+	protocol.CodeGroupExists:           {"The consumer group exists already", "To manage it with Terraform, import it as <stream_prefix>/<consumer_group>."},
+	protocol.CodeStreamExists:          {"The stream exists already", "To manage it with Terraform, import it by its stream_prefix."},
+	protocol.CodeMetadataSync:          {"The layout is being changed", "Apply again in a moment."},
+	protocol.CodeStateVersionConflict:  {"It was being changed at the same moment", "Apply again."},
+	protocol.CodeIdempotencyMismatch:   {"The idempotency key was used for something else", "Apply again."},
+	protocol.CodeBodyTooLarge:          {"The request is too large", "Raise the coordinator's --body-limit, or shorten lists such as ignore_groups."},
+	protocol.CodeRollbackNotAllowed:    {"The resharding cannot be rolled back any more", "Wait for its end, and then apply the shard count that you want."},
+	protocol.CodePublishingPaused:      {"Publishing is paused", "Wait for the end of the pause, or resume publishing."},
 }
 
 // diagnose turns an error of the client into one diagnostic. what names the work in the form
@@ -54,6 +65,19 @@ func (c *connection) diagnose(what string, err error) diag.Diagnostic {
 	clean := func(v any) string { return redact(fmt.Sprint(v), c.secrets) }
 	var b strings.Builder
 	summary := "Request to the coordinator failed"
+	if before, ok := errors.AsType[*unfinished](err); ok {
+		why := clean(before.cause)
+		switch {
+		case errors.Is(err, context.Canceled):
+			summary, why = "Interrupted while another resharding is running", "interrupted"
+		case errors.Is(err, context.DeadlineExceeded):
+			summary, why = "Timed out while another resharding is running", "it was not over in the time that timeouts allows"
+		default:
+			summary = "Lost contact while another resharding is running"
+		}
+		return diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s: has to wait for the end of another resharding: %s\n\n%s\n\n"+
+			"The coordinator goes on with that one by itself. Nothing of this apply was done; apply again.", clean(what), why, clean(describe(before.resharding))))
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		summary = "Interrupted"

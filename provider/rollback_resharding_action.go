@@ -2,9 +2,7 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/action"
@@ -86,23 +84,16 @@ func (a *rollbackAction) Invoke(ctx context.Context, req action.InvokeRequest, r
 		resp.Diagnostics.Append(a.conn.diagnose(what, err))
 		return
 	}
-	for !r.Phase.Terminal() {
+	op.progress = func(r protocol.Resharding) {
 		resp.SendProgress(action.InvokeProgressEvent{Message: describe(r)})
-		asked := time.Now()
-		next, err := a.conn.client.Resharding(ctx, prefix, id, r.Phase, holdFor)
-		if err == nil && next.Phase == r.Phase {
-			err = pause(ctx, askAgain-time.Since(asked))
-		}
-		if err != nil {
-			summary, detail := a.conn.stopped(parent, r, err, "action", wait)
-			resp.Diagnostics.AddError(summary, strings.Replace(detail, "(timeouts.action)", "(timeout)", 1))
-			return
-		}
-		r = next
+	}
+	if r, err = op.await(ctx, r); err != nil {
+		resp.Diagnostics.AddError(a.conn.stopped(parent, r, err, "timeout", wait))
+		return
 	}
 	if r.Phase == protocol.PhaseCompleted {
-		err := errors.New("it had completed before it could be rolled back")
-		resp.Diagnostics.AddError("The resharding has completed", fmt.Sprintf("%s: %v. To go back, apply the old shard_count of %d.", what, err, r.FromShardCount))
+		resp.Diagnostics.AddError("The resharding has completed", fmt.Sprintf(
+			"%s: it had completed before it could be rolled back. To go back, apply the old shard_count of %d.", what, r.FromShardCount))
 		return
 	}
 	resp.SendProgress(action.InvokeProgressEvent{Message: fmt.Sprintf("Resharding %s of stream %q has ended as %s; the stream keeps its %d shards", id, prefix, r.Phase, r.FromShardCount)})

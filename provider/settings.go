@@ -229,6 +229,10 @@ func credentials(cfg providerModel, from surroundings, s *settings) *problem {
 		return &problem{"token", "conflicts with username and password, counting the environment variables " + envUsername + ", " + envPassword + ", " + envToken + " and " + envTokenFile + set}
 	case s.token != "" && s.tokenFile != "":
 		return &problem{"token_file", "conflicts with token, counting the environment variables " + envToken + " and " + envTokenFile + set}
+	case !cfg.Username.IsNull() && s.username == "":
+		return &problem{"username", "is blank; leave it out to take other credentials"}
+	case !cfg.Password.IsNull() && s.password == "":
+		return &problem{"password", "is blank; leave it out to take other credentials"}
 	case !cfg.Token.IsNull() && s.token == "":
 		return &problem{"token", "is blank"}
 	case !cfg.TokenFile.IsNull() && s.tokenFile == "":
@@ -252,13 +256,13 @@ func credentials(cfg providerModel, from surroundings, s *settings) *problem {
 
 // credentialConflict is what can be seen in the configuration alone.
 func credentialConflict(cfg providerModel) *problem {
-	basic := !cfg.Username.IsNull() || !cfg.Password.IsNull()
+	basic := declared(cfg.Username) || declared(cfg.Password)
 	switch {
-	case basic && !cfg.Token.IsNull():
+	case basic && declared(cfg.Token):
 		return &problem{"token", "conflicts with username and password; set one kind of credentials"}
-	case basic && !cfg.TokenFile.IsNull():
+	case basic && declared(cfg.TokenFile):
 		return &problem{"token_file", "conflicts with username and password; set one kind of credentials"}
-	case !cfg.Token.IsNull() && !cfg.TokenFile.IsNull():
+	case declared(cfg.Token) && declared(cfg.TokenFile):
 		return &problem{"token_file", "conflicts with token; set one of the two"}
 	}
 	return nil

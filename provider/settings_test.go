@@ -169,6 +169,8 @@ func TestResolve(t *testing.T) {
 		"credentials in the URL":             {config{"endpoint": "http://u:hidden@c"}, nil, settings{}, "endpoint", "credentials"},
 		"a query":                            {config{"endpoint": "http://c?x=1"}, nil, settings{}, "endpoint", "query"},
 		"no host":                            {config{"endpoint": "http://"}, nil, settings{}, "endpoint", "host"},
+		"a blank user name":                  {config{"endpoint": "http://c", "username": ""}, map[string]string{envToken: "tok"}, settings{}, "username", "blank"},
+		"a blank password":                   {config{"endpoint": "http://c", "username": "u", "password": ""}, nil, settings{}, "password", "blank"},
 		"both kinds":                         {config{"endpoint": "http://c", "username": "u", "password": "p", "token": "t"}, nil, settings{}, "token", "conflicts"},
 		"token and file":                     {config{"endpoint": "http://c", "token_file": "token", "token": "t"}, nil, settings{}, "token_file", "conflicts"},
 		"user and file":                      {config{"endpoint": "http://c", "token_file": "token", "username": "u"}, nil, settings{}, "token_file", "conflicts"},

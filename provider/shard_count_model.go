@@ -175,8 +175,9 @@ func (m *shardCountModel) sameRemote(ctx context.Context, o shardCountModel) boo
 		m.OnTimeout.Equal(o.OnTimeout) && sameSet(m.IgnoreGroups, o.IgnoreGroups)
 }
 
-// forgetObserved marks what a resharding to count alters as known after apply, but for the shards,
-// which follow from the count.
+// forgetObserved marks what the coordinator tells as known after apply, but for the shards, which
+// follow from the count. Also a change of settings alone does that: what stood in the state may
+// have moved on by the time of the apply.
 func (m *shardCountModel) forgetObserved(count int) {
 	m.MetadataVersion, m.LayoutEpoch, m.PublishState = types.Int64Unknown(), types.Int64Unknown(), types.StringUnknown()
 	m.LastResharding = types.ObjectUnknown(reshardingType.AttrTypes)
@@ -251,11 +252,6 @@ func (m *shardCountModel) shows(s protocol.Stream) bool {
 // alter, in the very form that the state has: nothing of it shows up as a difference.
 func (m *shardCountModel) keepComputed(state shardCountModel) {
 	m.PauseTimeout, m.DrainTimeout, m.Reason = state.PauseTimeout, state.DrainTimeout, state.Reason
-	m.keepObserved(state)
-}
-
-// keepObserved takes over what the coordinator tells: a change of settings alone does not alter it.
-func (m *shardCountModel) keepObserved(state shardCountModel) {
 	m.MetadataVersion, m.LayoutEpoch, m.PublishState = state.MetadataVersion, state.LayoutEpoch, state.PublishState
 	m.Shards, m.LastResharding = state.Shards, state.LastResharding
 }
@@ -272,10 +268,6 @@ func (m shardCountModel) settled(ctx context.Context, s protocol.Stream, last *p
 	out.IgnoreGroups, out.Retention = m.IgnoreGroups, m.Retention
 	if !m.Shards.IsUnknown() {
 		out.Shards = m.Shards
-	}
-	if !m.MetadataVersion.IsUnknown() { // then nothing was to reshard
-		out.MetadataVersion, out.LayoutEpoch, out.PublishState = m.MetadataVersion, m.LayoutEpoch, m.PublishState
-		out.LastResharding = m.LastResharding
 	}
 	return out
 }

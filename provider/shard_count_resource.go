@@ -252,11 +252,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	if _, _, running := state.resharding(); !creates && !running && plan.ShardCount.Equal(state.ShardCount) {
-		plan.keepObserved(state) // settings alone: no shard is touched
-	} else {
-		plan.forgetObserved(want.ShardCount)
-	}
+	plan.forgetObserved(want.ShardCount)
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	r.conn.preview(ctx, plan.StreamPrefix.ValueString(), want, creates, req.Private, &resp.Diagnostics)
 }
@@ -351,7 +347,6 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	}
 
 	resharding := unread(prefix, id, s.Status.ShardCount, want.ShardCount)
-	resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id, To: want.ShardCount})...)
 	save(s, &resharding) // the stream exists: from here on nothing may lose it
 	resharding, err = op.await(ctx, resharding)
 	switch {
@@ -359,7 +354,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		// The stream is there and gets its shards without us. An error would taint it, and a
 		// tainted stream is destroyed by the next apply; the next refresh finds the work undone.
 		s, resharding = r.conn.latest(parent, s, resharding)
-		summary, detail := r.conn.stopped(parent, resharding, err, "create", wait)
+		summary, detail := r.conn.stopped(parent, resharding, err, "timeouts.create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 		save(s, &resharding)
 	case !reached(resharding, want.ShardCount):
@@ -443,9 +438,6 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	if before := recall(ctx, req.Private); before.ID != "" && before.ID == seen.Status.ActiveReshardingID {
-		tflog.Info(ctx, "the resharding of an earlier apply is still running", map[string]any{"resharding_id": before.ID})
-	}
 	if refused, yes := r.conn.changedSince(ctx, req.Private, seen, want); yes {
 		resp.Diagnostics.Append(refused)
 		return
@@ -456,21 +448,22 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		return
 	}
 
-	// From here on the coordinator has the desired state. On failure the state shows what it
-	// has: the new policy and resharding, but the shard count before.
-	failed := func(r protocol.Resharding) {
+	// From here on the coordinator has the desired state. Until the stream has converged the state
+	// shows what it has: the new policy and resharding, but the shard count before.
+	save := func(r protocol.Resharding) {
 		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 		state.observe(parent, s, &r)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
 	last := (*protocol.Resharding)(nil)
 	if id != "" {
-		resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id, To: want.ShardCount})...)
-		resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount))
+		begun := unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount)
+		save(begun) // so it stays, should nothing more come of this apply
+		resharding, err := op.await(ctx, begun)
 		if err != nil {
 			s, resharding = r.conn.latest(parent, s, resharding)
-			resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "update", wait))
-			failed(resharding)
+			resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "timeouts.update", wait))
+			save(resharding)
 			return
 		}
 		if fresh, err := op.readBack(ctx, prefix); err == nil {
@@ -480,7 +473,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		}
 		if !reached(resharding, want.ShardCount) {
 			resp.Diagnostics.Append(r.conn.ended(resharding))
-			failed(resharding)
+			save(resharding)
 			return
 		}
 		last = &resharding
@@ -532,34 +525,33 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 			return
 		}
 		if id != "" {
-			failed := func(r protocol.Resharding) {
+			save := func(r protocol.Resharding) {
 				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
 				state.observe(parent, s, &r)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}
-			resp.Diagnostics.Append(remember(parent, resp.Private, begunBy{ID: id})...)
-			resharding, err := op.await(ctx, unread(prefix, id, int(state.ShardCount.ValueInt64()), 0))
+			begun := unread(prefix, id, int(state.ShardCount.ValueInt64()), 0)
+			save(begun)
+			resharding, err := op.await(ctx, begun)
 			if err != nil {
 				s, resharding = r.conn.latest(parent, s, resharding)
-				resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "delete", wait))
-				failed(resharding)
+				resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "timeouts.delete", wait))
+				save(resharding)
 				return
 			}
 			if !reached(resharding, 0) {
 				resp.Diagnostics.Append(r.conn.ended(resharding))
-				failed(resharding)
+				save(resharding)
 				return
 			}
 		}
 	}
 
-	mctx, stop := mutation(ctx)
-	defer stop()
 	body := protocol.DeleteStreamRequest{RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what)}
 	if state.forced() {
 		body.Force, body.Confirm = true, state.ForceDestroy.ValueString()
 	}
-	err = r.conn.client.DeleteStream(mctx, prefix, body, op.call())
+	err = r.conn.client.DeleteStream(ctx, prefix, body, op.call())
 	if err != nil && !errors.Is(err, protocol.ErrStreamNotFound) {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 	}

@@ -87,6 +87,12 @@ func answers(r *request, out any) error {
 		return has(v.Reshardings != nil, "reshardings")
 	case *protocol.AuditList:
 		return has(v.Events != nil, "events")
+	case *protocol.Health:
+		return has(v.Status != "", "status")
+	case *protocol.Compatibility:
+		return has(v.Current != 0, "version")
+	case *protocol.Session:
+		return has(v.Authenticated, "session")
 	case *protocol.LoginResponse:
 		return has(v.AccessToken != "", "access token")
 	}

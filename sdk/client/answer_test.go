@@ -51,6 +51,9 @@ func TestAnswersOfSomebodyElse(t *testing.T) {
 			_, err := c.AuditEvents(t.Context(), client.AuditQuery{})
 			return err
 		},
+		"health":        func(t *testing.T, c *client.Client) error { _, err := c.Health(t.Context()); return err },
+		"compatibility": func(t *testing.T, c *client.Client) error { _, err := c.Compatibility(t.Context()); return err },
+		"session":       func(t *testing.T, c *client.Client) error { _, err := c.Session(t.Context()); return err },
 		"heartbeat": func(t *testing.T, c *client.Client) error {
 			_, _, err := c.Heartbeat(t.Context(), "orders", "billing", protocol.HeartbeatRequest{MemberID: "m-1"})
 			return err

@@ -199,7 +199,7 @@ func TestTokenSourceAndObserve(t *testing.T) {
 				refuse(w, protocol.CodeTerminating)
 				return
 			}
-			answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
+			answer(w, http.StatusOK, map[string]any{"streamPrefix": "s", "authenticated": true})
 		})},
 	})
 	if _, err := c.Stream(t.Context(), "s"); err != nil {
