@@ -57,6 +57,9 @@ func TestPlanOfARemoval(t *testing.T) {
 		})
 	}
 	t.Run("a replacement removes too", func(t *testing.T) {
+		f.set(func() {
+			f.removal = protocol.RemovalPreview{Risks: []protocol.PreviewNote{{Code: protocol.NoteBacklogLost, Message: "gives up 1 pending entry"}}}
+		})
 		p := c.plan(forced, billing(attrs{"force_destroy": true, "consumer_group": "others"}))
 		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "force_destroy is set") || p.replace == 0 {
 			t.Errorf("%d, %q", p.replace, w)

@@ -110,7 +110,7 @@ func TestAccT6DataIsKept(t *testing.T) {
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=4")
 	c.hold(t, prefix, "billing")
 	out := unwrap(w.terraform(1, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4"))
-	for _, want := range []string{"shard 0", "billing", "1 pending", "has not finished"} {
+	for _, want := range []string{"Now: 1 pending entry on shard 0.", "billing", "has not finished"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("destroy of a group that has read and not acknowledged does not say %q:\n%s", want, out)
 		}
@@ -121,7 +121,12 @@ func TestAccT6DataIsKept(t *testing.T) {
 	forced := strings.Replace(c.config(heldConfig, prefix), "consumer_group      = \"billing\"", "consumer_group      = \"billing\"\n  force_destroy = true", 1)
 	w.write("main.tf", "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+forced)
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=4")
-	w.terraform(0, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4")
+	out = unwrap(w.terraform(0, nil, "destroy", "-auto-approve", "-target=redisstream_stream_group.billing", "-var=shards=4"))
+	for _, want := range []string{"force_destroy is set", "gives up 1 pending entry on shard 0", protocol.NoteBacklogLost} {
+		if !strings.Contains(out, want) {
+			t.Errorf("a destroy by force does not say %q:\n%s", want, out)
+		}
+	}
 	if groups, err := c.redis.XInfoGroups(t.Context(), protocol.ShardKey(prefix, 0)).Result(); err != nil || len(groups) != 0 {
 		t.Errorf("groups afterwards: %+v, %v", groups, err)
 	}
