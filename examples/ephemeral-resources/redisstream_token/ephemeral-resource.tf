@@ -1,6 +1,6 @@
-# Got when it is needed, kept in no plan and no state.
+# Got when it is needed, renewed while the run lasts, revoked behind it; kept in no plan and no state.
 ephemeral "redisstream_token" "deploy" {
-  ttl = "30m"
+  ttl = "10m"
 }
 
 # For instance, the same coordinator as another user sees it.
