@@ -167,6 +167,11 @@ func (o *observed) serve(w http.ResponseWriter, r *http.Request, body []byte) bo
 func (o *observed) login(w http.ResponseWriter, r *http.Request, body []byte) {
 	var req protocol.LoginRequest
 	_ = json.Unmarshal(body, &req) // an empty one has no user name
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if o.opened[bearer] != nil && req.Username == "" {
+		refuse(w, protocol.NewError(protocol.CodeForbidden, "a session token cannot be exchanged"))
+		return
+	}
 	name, pass := req.Username, req.Password
 	if name == "" {
 		name, pass, _ = r.BasicAuth()

@@ -145,7 +145,12 @@ func (r *tokenEphemeral) Open(ctx context.Context, req ephemeral.OpenRequest, re
 	}
 	begin := time.Now()
 	login, err := r.conn.client.LoginFor(ctx, m.Username.ValueString(), m.Password.ValueString(), life)
-	if err != nil {
+	switch {
+	case errors.Is(err, protocol.NewError(protocol.CodeForbidden, "")):
+		resp.Diagnostics.AddError("A session token opens no other token", "The provider is configured with a token of a session, perhaps that of another redisstream_token. What it opened "+
+			"would outlive its revocation, so the coordinator refuses it (FORBIDDEN).\n\nSet username and password of this redisstream_token, or use that other token itself.")
+		return
+	case err != nil:
 		resp.Diagnostics.Append(r.conn.diagnose("log in for a token", err))
 		return
 	}

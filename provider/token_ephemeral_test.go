@@ -260,6 +260,12 @@ func TestTokenOpen(t *testing.T) {
 	if strings.Contains(strings.Join(errorsOf(diags), " "), "Wr0ng") {
 		t.Error("the error shows the password")
 	}
+	nested := newCoreOf(t, &redisstreamProvider{version: "test", retries: 1, timeout: 5 * time.Second})
+	c.ok(nested.configure(attrs{"endpoint": o.URL, "token": at.field(t, "token")}))
+	_, diags = nested.open(token, attrs{})
+	oneError(t, diags, "opens no other token", "username and password")
+	_, diags = nested.open(token, attrs{"username": "other", "password": "other-password"})
+	c.ok(diags)
 	for name, config := range map[string]attrs{
 		"password": {"username": "u"}, "username": {"password": "p"}, "ttl": {"ttl": "1s"},
 	} {
