@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,13 +26,16 @@ type front struct {
 	asked atomic.Int32
 }
 
+// newProxy hands requests on to the coordinator.
+func newProxy(c *coordinator) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host, _ = strings.Cut(c.url, "://")
+	}}
+}
+
 func newFront(t *testing.T, c *coordinator) *front {
 	t.Helper()
-	target, err := url.Parse(c.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, forward := &front{}, httputil.NewSingleHostReverseProxy(target)
+	f, forward := &front{}, newProxy(c)
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if fault := f.fault.Load(); fault != nil {
 			f.asked.Add(1)
@@ -132,11 +134,7 @@ resource "redisstream_stream_group" "billing" {
 	}
 
 	// An answer that comes slowly, but whole.
-	direct, err := url.Parse(c.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slowly := httputil.NewSingleHostReverseProxy(direct)
+	slowly := newProxy(c)
 	f.during(t, func(w http.ResponseWriter, r *http.Request) {
 		slowly.ServeHTTP(&dribble{w}, r)
 	}, func() { w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2") })

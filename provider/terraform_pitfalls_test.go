@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -190,13 +188,9 @@ func TestAccPlanOfManyStreams(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
-	target, err := url.Parse(c.url)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	asked, at, most := map[string]int{}, 0, 0
-	forward := httputil.NewSingleHostReverseProxy(target)
+	forward := newProxy(c)
 	counting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		asked[r.Method]++
