@@ -37,6 +37,8 @@ type trafficConfig struct {
 	perSecond                  int           // of all producers
 	concurrency                int           // logical members of each consumer
 	handling                   time.Duration // of one entry: with it there is always something to drain
+
+	consumersRedis redis.UniversalClient // where consumers have a Redis user of their own
 }
 
 // startTraffic runs until stop; what the calls to the coordinator meet meanwhile is none of its
@@ -91,12 +93,16 @@ func startTraffic(t *testing.T, rdb redis.UniversalClient, prefix, group string,
 		}
 	})
 
+	reading := rdb
+	if c.consumersRedis != nil {
+		reading = c.consumersRedis
+	}
 	consuming, stopConsuming := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	var readers sync.Map // shard → *atomic.Int32: handlers that are at work on it, of all consumers
 	for i := range c.consumers {
 		one, err := consumer.New(consumer.Config{
-			Client: newClient(), Redis: rdb, StreamPrefix: prefix, Group: group, MemberID: fmt.Sprint("c", i), Concurrency: max(c.concurrency, 1), Logger: quiet,
+			Client: newClient(), Redis: reading, StreamPrefix: prefix, Group: group, MemberID: fmt.Sprint("c", i), Concurrency: max(c.concurrency, 1), Logger: quiet,
 			Hooks: consumer.Hooks{AckRefused: func(shard, entries int) {
 				tr.failures.Store(fmt.Sprintf("shard %d: acknowledgement of %d entries was refused: two owners", shard, entries), true)
 			}},

@@ -72,7 +72,7 @@ var Points = []Point{
 
 	{"PING", Connection, "asks whether a node, or a connection of notices, is alive", "at the start; in silence"},
 	{"CONFIG GET", Connection, "reads settings that are warned about", "at the start"},
-	{"ACLCHECK", Connection, "asks whether the user may seal shards", "at the start"},
+	{"ACLCHECK", Connection, "asks which rights the user has", "at the start, and when one was missing"},
 	{"HELLO", Connection, "sets up a connection", "each new connection"},
 	{"AUTH", Connection, "sets up a connection", "each new connection with a password"},
 	{"SELECT", Connection, "sets up a connection", "each new connection to another database than 0"},

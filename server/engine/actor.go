@@ -46,9 +46,10 @@ type actor struct {
 	periodic periodic
 	runner   runner
 	timer    *time.Timer
-	missing  bool // the last load found no stream
-	fresh    bool // the state was loaded since the held commands were last looked at
-	stepped  bool // the clock of Redis has stepped and the leases have not begun anew yet (C5)
+	missing  bool  // the last load found no stream
+	fresh    bool  // the state was loaded since the held commands were last looked at
+	unstored error // of the last commit that failed
+	stepped  bool  // the clock of Redis has stepped and the leases have not begun anew yet (C5)
 	heldNow  atomic.Int64
 }
 
@@ -217,7 +218,7 @@ func (a *actor) load() *protocol.Error {
 		return protocol.NewError(protocol.CodeStateUnreadable, fmt.Sprintf("the stored state of stream %q is unreadable; it is not served until it is repaired", a.prefix))
 	case err != nil:
 		a.log.Warn("loading the stream", zap.Error(err))
-		return protocol.NewError(protocol.CodeRedisUnavailable, "redis cannot be reached: nothing was changed")
+		return protocol.NewError(protocol.CodeRedisUnavailable, because("redis cannot be reached: nothing was changed", err))
 	}
 	a.e.sawRedis()
 	a.missing, a.fresh = false, true
@@ -366,7 +367,7 @@ func (a *actor) turn(batch []*command) {
 			a.answer(batch)
 			return
 		case turnFailed:
-			a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, "redis did not confirm the change; whether it was stored is unknown: repeat the request"))
+			a.fail(batch, protocol.NewError(protocol.CodeRedisUnavailable, because("redis did not confirm the change; whether it was stored is unknown: repeat the request", a.unstored)))
 			return
 		}
 	}
@@ -480,6 +481,7 @@ func (a *actor) commit(out aggregate.Outcome, batch []*command, now protocol.Ins
 		return turnOutdated
 	}
 	a.log.Warn("commit", zap.Error(err))
+	a.unstored = err
 	a.drop()
 	if out.Writes() && a.stored(commit.Nonce) {
 		return turnStored
@@ -822,3 +824,11 @@ func (n *nonces) add(nonce string) {
 }
 
 func (n *nonces) has(nonce string) bool { return slices.Contains(n.ring[:], nonce) }
+
+// because adds to a text what the Redis user lacks, if that is the reason: whoever asks cannot see the log.
+func because(text string, err error) string {
+	if lacks := (*redisstore.RightsError)(nil); errors.As(err, &lacks) {
+		return text + ": " + lacks.Error()
+	}
+	return text
+}

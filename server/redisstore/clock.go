@@ -159,7 +159,7 @@ func (s *Store) SampleTime(ctx context.Context, prefix string) (protocol.Instant
 	sent := s.clocks.local()
 	v, err := timeScript.Run(ctx, s.cfg.Client, []string{s.keys.stream(prefix)}).Slice()
 	if err != nil {
-		return 0, fmt.Errorf("time of stream %q: %w", prefix, err)
+		return 0, fmt.Errorf("time of stream %q: %w", prefix, s.explain(ctx, err, s.keys.stream(prefix), s.rightsOfStream(prefix)))
 	}
 	at, _, _, err := readHead(v)
 	if err != nil {

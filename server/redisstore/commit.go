@@ -87,7 +87,7 @@ func (s *Store) commit(ctx context.Context, c Commit) (CommitResult, error) {
 		sent := s.clocks.local()
 		v, err := commitScript.Run(ctx, s.cfg.Client, call.keys, args...).Slice()
 		if err != nil {
-			return "", err
+			return "", s.explain(ctx, err, s.keys.stream(c.Prefix), s.rightsOfStream(c.Prefix))
 		}
 		return s.committed(c, call, v, sent, &res)
 	})

@@ -79,7 +79,7 @@ func (s *Store) loadWith(ctx context.Context, prefix string, names []string) (*U
 		return nil, names, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if err != nil {
-		return nil, names, err
+		return nil, names, s.explain(ctx, err, s.keys.stream(prefix), s.rightsOfStream(prefix))
 	}
 	u := &Unit{Groups: map[string]*group.State{}, GroupTokens: map[string]Token{}, Leases: map[string]group.Leases{}}
 	var rest []any

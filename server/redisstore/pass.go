@@ -23,6 +23,8 @@ const (
 	// A slot that moves or a cluster that settles is given this many tries; then the step is unknown.
 	passAttempts = 6
 	passBackoff  = 15 * time.Millisecond
+	// What a user may not do is looked up for so many steps of a pipeline: texts list no more.
+	mostExplained = 20
 )
 
 // shardScripts are the coordinator's scripts with their digests.
@@ -272,6 +274,7 @@ func (r *pass) send(ctx context.Context, node *redis.Client, known clock, replic
 	sent := r.s.clocks.local()
 	_, _ = p.Exec(ctx) // every command carries its own error
 	var sample protocol.Instant
+	explained := 0
 	for i, cmd := range cmds {
 		st := steps[i]
 		v, err := cmd.Result()
@@ -287,6 +290,10 @@ func (r *pass) send(ctx context.Context, node *redis.Client, known clock, replic
 		case transient(err):
 			*again = append(*again, st)
 		default:
+			if lacksRight(err) && explained < mostExplained {
+				explained++
+				err = r.s.explainShard(ctx, err, r.prefix, st.Index)
+			}
 			r.unanswered([]stream.Step{st}, err)
 		}
 	}
@@ -333,6 +340,9 @@ func (r *pass) confirm(wait *redis.Cmd, replicas int) {
 		var err error
 		if n, err = wait.Int(); err != nil || n < replicas {
 			r.result.Unconfirmed = true
+		}
+		if lacksRight(err) {
+			r.result.NotConfirmed = err.Error()
 		}
 	}
 	switch {

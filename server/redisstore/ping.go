@@ -16,8 +16,9 @@ import (
 const oldest = 7
 
 // Ping reports whether Redis answers, and what should be warned about at start-up: eviction
-// policies that could remove shards, cluster-node-timeout below EffectLease, missing XSETID,
-// servers that are too old. What may not be asked (CONFIG is often forbidden) is not warned about.
+// policies that could remove shards, cluster-node-timeout below EffectLease, rights on shards that
+// the user lacks. A server that is too old, and rights without which nothing works, are errors.
+// What may not be asked (CONFIG is often forbidden) is not warned about.
 func (s *Store) Ping(ctx context.Context) (warnings []string, err error) {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -27,7 +28,10 @@ func (s *Store) Ping(ctx context.Context) (warnings []string, err error) {
 		seen[text] = true
 	}
 	err = s.forEachPrimary(ctx, func(ctx context.Context, node *redis.Client) error {
-		return pingNode(ctx, node, warn)
+		if err := pingNode(ctx, node, warn); err != nil {
+			return err
+		}
+		return s.checkRights(ctx, node, warn)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ping redis: %w", err)
@@ -60,10 +64,6 @@ func pingNode(ctx context.Context, node *redis.Client, warn func(string)) error 
 		if timeout := time.Duration(ms) * time.Millisecond; err == nil && timeout < EffectLease {
 			warn(fmt.Sprintf("cluster-node-timeout is %v, below the effect lease of %v: a failover may be faster than a late script is refused", timeout, EffectLease))
 		}
-	}
-	allowed, err := aclScript.Run(ctx, node, nil).Int()
-	if err == nil && allowed == 0 {
-		warn("the redis user may not run XSETID: shards cannot be sealed natively, and only fenced producers can be held off")
 	}
 	return nil
 }

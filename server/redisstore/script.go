@@ -18,7 +18,6 @@ var (
 	tickerScript   = script("ticker")
 	producerScript = script("producer")
 	timeScript     = redis.NewScript(read("head") + "return {int(NOW), IDENTITY}")
-	aclScript      = redis.NewScript("#!lua flags=no-writes,allow-oom\nreturn redis.acl_check_cmd('XSETID', 'x', '0-1') and 1 or 0")
 )
 
 // ScriptNames are the names of all scripts that the store runs, by the digests that Redis knows
@@ -27,7 +26,7 @@ func ScriptNames() map[string]string {
 	names := map[string]string{}
 	for name, s := range map[string]*redis.Script{
 		"COMMIT": commitScript, "AUDIT": auditScript, "LOAD": loadScript, "ROWS": rowsScript, "TICKER": tickerScript,
-		"PRODUCER": producerScript, "TIME": timeScript, "ACLCHECK": aclScript,
+		"PRODUCER": producerScript, "TIME": timeScript, "ACLCHECK": rightsScript,
 	} {
 		names[s.Hash()] = name
 	}

@@ -14,7 +14,7 @@ func (s *Store) HoldTicker(ctx context.Context, prefix, replica string, ttl time
 	}
 	held, err := tickerScript.Run(ctx, s.cfg.Client, []string{s.keys.ticker(prefix)}, replica, ttl.Milliseconds()).Bool()
 	if err != nil {
-		return false, fmt.Errorf("soft lock of stream %q: %w", prefix, err)
+		return false, fmt.Errorf("soft lock of stream %q: %w", prefix, s.explain(ctx, err, s.keys.ticker(prefix), s.rightsOfStream(prefix)))
 	}
 	return held, nil
 }

@@ -258,9 +258,18 @@ func (t *Turn) waitForAnswers(o outcome, now protocol.Instant) {
 		}
 	}
 	if len(texts) == 0 && o.res.Unconfirmed {
-		texts = []string{fmt.Sprintf("%s of %s: no replica has confirmed it yet", o.res.Pass.Stages[0][0].Script, shardList(o.indexes()))}
+		texts = []string{o.unconfirmedText(string(o.res.Pass.Stages[0][0].Script), shardList(o.indexes()))}
 	}
 	if len(texts) > 0 {
 		t.wait(texts, unknown, now)
 	}
+}
+
+// unconfirmedText says that the replicas have not confirmed a script, and why if Redis said so.
+func (o outcome) unconfirmedText(what, where string) string {
+	text := fmt.Sprintf("%s of %s: no replica has confirmed it yet", what, where)
+	if o.res.NotConfirmed != "" {
+		text += " (WAIT was refused: " + o.res.NotConfirmed + ")"
+	}
+	return text
 }

@@ -126,6 +126,8 @@ type PassResult struct {
 	Confirmed int
 	// Unconfirmed: a confirmation was required and did not come in time.
 	Unconfirmed bool
-	StartedAt   protocol.Instant // Redis time at the start of the pass
-	Barrier     string           // XSETID or LEASE
+	// NotConfirmed is the error of a confirmation that was refused, "" where it did not come.
+	NotConfirmed string
+	StartedAt    protocol.Instant // Redis time at the start of the pass
+	Barrier      string           // XSETID or LEASE
 }
