@@ -10,7 +10,8 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
-// AuditQuery selects audit events; zero values select all.
+// AuditQuery selects audit events; zero values select all. RequestID is the coordinator's id of a request, or the one that
+// its client gave it, which several requests may share.
 type AuditQuery struct {
 	StreamPrefix, ConsumerGroup, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
 	From, To                                                                                      time.Time

@@ -29,7 +29,9 @@ func (f *fixture) events(q AuditQuery) []protocol.AuditEvent {
 
 func TestAudit(t *testing.T) {
 	everywhere(t, func(t *testing.T, f *fixture) {
-		c := Commit{Stream: &StreamWrite{Next: f.streamState(1)}, Audit: []protocol.AuditEvent{event("put", "SUCCESS", 1), event("put", "SUCCESS", 2)}}
+		first, second := event("put", "SUCCESS", 1), event("put", "SUCCESS", 2)
+		first.ClientRequest, second.ClientRequest = "run-7:a", "run-7:a" // two requests of one operation
+		c := Commit{Stream: &StreamWrite{Next: f.streamState(1)}, Audit: []protocol.AuditEvent{first, second}}
 		res := f.must(c)
 		if err := f.AppendAudit(f.ctx, f.prefix, event("delete", "FORBIDDEN", 3)); err != nil {
 			t.Fatal(err)
@@ -79,7 +81,8 @@ func TestAudit(t *testing.T) {
 		}{
 			"Action": {AuditQuery{Action: "put"}, 3}, "Outcome": {AuditQuery{Outcome: "FAILED"}, 1},
 			"Principal": {AuditQuery{Principal: "bob"}, 0}, "RequestID": {AuditQuery{RequestID: "r3"}, 1},
-			"Group": {AuditQuery{Group: "g"}, 5}, "Fingerprint": {AuditQuery{Fingerprint: "x"}, 0},
+			"ClientRequest": {AuditQuery{RequestID: "run-7:a"}, 2},
+			"Group":         {AuditQuery{Group: "g"}, 5}, "Fingerprint": {AuditQuery{Fingerprint: "x"}, 0},
 			"ReshardingID": {AuditQuery{ReshardingID: "x"}, 0},
 			"Time":         {AuditQuery{From: event("", "", 2).Timestamp, To: event("", "", 4).Timestamp}, 2},
 		} {

@@ -27,6 +27,7 @@ const (
 // AuditQuery selects audit events; zero values select all. With a Prefix the log of that stream is
 // read, merged with what the log of requests that belong to no stream has of that name: refusals
 // while there was no such stream. Without one all logs are read, those of deleted streams too.
+// RequestID is the coordinator's id of a request or the one that its client gave it.
 type AuditQuery struct {
 	Prefix, Group, Principal, Action, Outcome, RequestID, ReshardingID, Fingerprint string
 	From, To                                                                        time.Time
@@ -38,11 +39,14 @@ type AuditQuery struct {
 func (q AuditQuery) matches(ev *protocol.AuditEvent) bool {
 	for _, pair := range [][2]string{
 		{q.Group, ev.ConsumerGroup}, {q.Principal, ev.Principal}, {q.Action, ev.Action}, {q.Outcome, ev.Outcome},
-		{q.RequestID, ev.RequestID}, {q.ReshardingID, ev.ReshardingID}, {q.Fingerprint, ev.Fingerprint},
+		{q.ReshardingID, ev.ReshardingID}, {q.Fingerprint, ev.Fingerprint},
 	} {
 		if pair[0] != "" && pair[0] != pair[1] {
 			return false
 		}
+	}
+	if q.RequestID != "" && q.RequestID != ev.RequestID && q.RequestID != ev.ClientRequest {
+		return false
 	}
 	if !q.From.IsZero() && ev.Timestamp.Before(q.From) {
 		return false
