@@ -83,7 +83,22 @@ func TestAccT3VolatileValues(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	w := newWorkdir(t, c.config(heldConfig, prefix))
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	w.write("main.tf", strings.Replace(mainOf(t, w), "= \"billing\"", "= \"billing\"\n  rebalance_timeout   = \"2m\"", 1))
 	w.terraform(0, nil, "plan", "-out=plan.bin", "-var=shards=3")
+	beat := protocol.HeartbeatRequest{
+		ProtocolVersion: protocol.HeartbeatVersion, RequestID: "join", MemberID: "m", Incarnation: strings.Repeat("1", 32),
+		RuntimeConsumerCapacity: protocol.Capacity{RuntimeMaxConcurrency: 1, AvailableConcurrency: 1},
+		OwnedShards:             []protocol.Shard{}, RevokingShards: []protocol.RevokingShard{}, ShardProgress: []protocol.ShardProgress{},
+	}
+	for _, epoch := range []int64{0, protocol.EpochLeave} { // two rebalances
+		beat.MemberEpoch = epoch
+		if _, _, err := c.client.Heartbeat(t.Context(), prefix, "billing", beat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g, err := c.client.Group(t.Context(), prefix, "billing"); err != nil || fmt.Sprint(g.GroupEpoch) == fmt.Sprint(w.stateOf("redisstream_stream_group.billing")["group_epoch"]) {
+		t.Errorf("the group's epoch has not moved: %+v, %v", g, err)
+	}
 	if _, err := c.client.PutGroup(t.Context(), prefix, "others", protocol.PutGroupRequest{}, client.Call{}); err != nil {
 		t.Fatal(err)
 	}
