@@ -57,7 +57,7 @@ func (h *Handler) serve(rt *route) http.HandlerFunc {
 			header.Set("Connection", "close")
 		}
 
-		answer, err := h.run(c) //nolint:contextcheck // the context is that of c.r
+		answer, err := h.run(c)
 		if err != nil {
 			refusal := h.refusal(c, err)
 			if rt.mutation() && !c.audited.Load() {
