@@ -43,7 +43,7 @@ func (s *sim) setUp() {
 			return err
 		}
 		for _, name := range s.groupNames() {
-			if _, err := t.PutGroup(name, sc.spec); err != nil {
+			if _, err := t.PutGroup(name, sc.spec, 0); err != nil {
 				return err
 			}
 		}
@@ -237,7 +237,7 @@ func (s *sim) schedule() {
 
 func (s *sim) register(name string) {
 	s.admin("register "+name, func(t *aggregate.Turn) error {
-		_, err := t.PutGroup(name, s.sc.spec)
+		_, err := t.PutGroup(name, s.sc.spec, 0)
 		return refusal(err)
 	})
 }

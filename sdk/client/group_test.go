@@ -56,3 +56,24 @@ func TestPreviewGroupRemovalIsAPreview(t *testing.T) {
 		}
 	}
 }
+
+// A call about a group outlasts the wait of the coordinator for its shards.
+func TestGroupCallsAreHeld(t *testing.T) {
+	t.Parallel()
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		timer := time.NewTimer(400 * time.Millisecond) // of the coordinator's work
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+		answer(w, http.StatusOK, protocol.Group{StreamPrefix: "orders", ConsumerGroup: "g", Generation: 3})
+	})
+	c := connect(t, client.Config{Endpoints: []string{url}, CallTimeout: 100 * time.Millisecond, Retries: 1})
+	if g, err := c.PutGroup(t.Context(), "orders", "g", protocol.PutGroupRequest{}, client.Call{IfMatch: 2}); err != nil || g.Generation != 3 {
+		t.Errorf("put: %+v, %v", g, err)
+	}
+	if err := c.DeleteGroup(t.Context(), "orders", "g", protocol.DeleteGroupRequest{}, client.Call{}); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+}

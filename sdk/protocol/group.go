@@ -146,8 +146,9 @@ type Group struct {
 	TargetAssignmentSummary  map[string]int `json:"targetAssignmentSummary"`
 	CurrentAssignmentSummary map[string]int `json:"currentAssignmentSummary"`
 
-	Spec  GroupSpec `json:"spec"`
-	Ready bool      `json:"ready"` // its Redis consumer group exists on every shard
+	Spec       GroupSpec `json:"spec"`
+	Generation int64     `json:"generation"` // of Spec: 1 at registration, one more with each change
+	Ready      bool      `json:"ready"`      // its Redis consumer group exists on every shard
 }
 
 // GroupList answers GET /monitoring/groups.

@@ -199,13 +199,18 @@ func (t *Turn) ChangeStream(f func(*stream.Turn) *protocol.Error) *protocol.Erro
 }
 
 // PutGroup declares the desired state of a group, registering it when there is none. It is
-// ready only after its Redis consumer group exists on every shard.
-func (t *Turn) PutGroup(name string, spec protocol.GroupSpec) (created bool, err *protocol.Error) {
+// ready only after its Redis consumer group exists on every shard. ifMatch is the generation of the
+// group that the request presupposes: 0 any, stream.MustBeNew none.
+func (t *Turn) PutGroup(name string, spec protocol.GroupSpec, ifMatch int64) (created bool, err *protocol.Error) {
 	t.streamTouched = true
 	if t.stream == nil || t.streamDeleted {
 		return false, errNoStream()
 	}
-	if g := t.group(name); g != nil {
+	g := t.group(name)
+	if err := matches(name, g, ifMatch); err != nil {
+		return false, err
+	}
+	if g != nil {
 		if stored := g.turn.State().Spec; spec.StartPosition != "" && spec.StartPosition != stored.StartPosition {
 			return false, protocol.Invalid("startPosition", fmt.Sprintf("is %s since the group was registered; it cannot be changed: delete the group and register it again", stored.StartPosition))
 		}
@@ -230,8 +235,8 @@ func (t *Turn) PutGroup(name string, spec protocol.GroupSpec) (created bool, err
 
 // DeleteGroup deletes a group: its members are unknown from here on, and its Redis consumer groups
 // are destroyed. Without force it is refused with live members, and with unfinished, when that is
-// not nil: what the shards showed of the group before.
-func (t *Turn) DeleteGroup(name string, force bool, unfinished *protocol.Error) *protocol.Error {
+// not nil: what the shards showed of the group before. ifMatch is as with PutGroup.
+func (t *Turn) DeleteGroup(name string, force bool, ifMatch int64, unfinished *protocol.Error) *protocol.Error {
 	t.streamTouched = true
 	g := t.group(name)
 	if t.stream == nil || t.streamDeleted {
@@ -240,10 +245,13 @@ func (t *Turn) DeleteGroup(name string, force bool, unfinished *protocol.Error) 
 	if g == nil {
 		return errNoGroup(name)
 	}
+	if err := matches(name, g, ifMatch); err != nil {
+		return err
+	}
 	if !force {
 		for _, id := range sortedKeys(g.turn.State().Members) {
 			if g.turn.State().Members[id].State == group.Active {
-				return protocol.NewError(protocol.CodeGroupHasMembers, fmt.Sprintf("member %q of group %q is active: stop its consumers, or repeat with force", id, name))
+				return protocol.NewError(protocol.CodeGroupHasMembers, fmt.Sprintf("member %q of group %q is active: stop its consumers, or delete the group by force", id, name))
 			}
 		}
 		if unfinished != nil {
@@ -253,6 +261,23 @@ func (t *Turn) DeleteGroup(name string, force bool, unfinished *protocol.Error) 
 	g.deleted = true
 	t.stream.RemoveGroup(name, g.turn.State().OwnershipCounter, t.now)
 	t.sync()
+	return nil
+}
+
+// matches refuses what presupposes another generation than the group has; g is nil where there is none.
+func matches(name string, g *groupTurn, ifMatch int64) *protocol.Error {
+	switch {
+	case ifMatch == 0, g == nil && ifMatch == stream.MustBeNew:
+		return nil
+	case g == nil:
+		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q does not exist, so it has no generation %d", name, ifMatch))
+	}
+	switch now := g.turn.State().SpecGeneration(); {
+	case ifMatch == stream.MustBeNew:
+		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q exists already, at generation %d", name, now))
+	case ifMatch != now:
+		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q is at generation %d, not %d; read it again", name, now, ifMatch))
+	}
 	return nil
 }
 

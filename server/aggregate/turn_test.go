@@ -138,7 +138,7 @@ func TestTheLayoutAndItsAssignmentAreOneCommit(t *testing.T) {
 	s := newStore(t)
 	s.put(2)
 	s.turn(func(t *aggregate.Turn) {
-		if created, err := t.PutGroup("g", protocol.GroupSpec{}); err != nil || !created {
+		if created, err := t.PutGroup("g", protocol.GroupSpec{}, 0); err != nil || !created {
 			s.t.Fatalf("created %v, %v", created, err)
 		}
 	})
@@ -171,7 +171,7 @@ func TestASteadyHeartbeatTouchesOnlyItsGroup(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	s.put(2)
-	s.turn(func(t *aggregate.Turn) { _, _ = t.PutGroup("g", protocol.GroupSpec{}) })
+	s.turn(func(t *aggregate.Turn) { _, _ = t.PutGroup("g", protocol.GroupSpec{}, 0) })
 	s.settle()
 	var r protocol.HeartbeatResponse
 	s.turn(func(t *aggregate.Turn) { r = t.Heartbeat("g", "m", beat("m", 0, 0)) })
@@ -187,7 +187,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	s.turn(func(t *aggregate.Turn) {
-		if _, err := t.PutGroup("g", protocol.GroupSpec{}); !errors.Is(err, protocol.ErrStreamNotFound) {
+		if _, err := t.PutGroup("g", protocol.GroupSpec{}, 0); !errors.Is(err, protocol.ErrStreamNotFound) {
 			s.t.Errorf("a group without a stream: %v", err)
 		}
 		if _, _, err := t.PutStream("orders", protocol.StreamSpec{ShardCount: 1}, "", stream.Request{ID: "x", IfMatch: 3}); !errors.Is(err, protocol.ErrGenerationMismatch) {
@@ -195,14 +195,14 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	s.put(1)
-	s.turn(func(t *aggregate.Turn) { _, _ = t.PutGroup("g", protocol.GroupSpec{}) })
+	s.turn(func(t *aggregate.Turn) { _, _ = t.PutGroup("g", protocol.GroupSpec{}, 0) })
 	s.settle()
 	s.turn(func(t *aggregate.Turn) { t.Heartbeat("g", "m", beat("m", 0, 0)) })
 	out := s.turn(func(t *aggregate.Turn) {
-		if err := t.DeleteGroup("g", false, nil); err == nil || err.Code != protocol.CodeGroupHasMembers {
+		if err := t.DeleteGroup("g", false, 0, nil); err == nil || err.Code != protocol.CodeGroupHasMembers {
 			s.t.Errorf("a group with a live member: %v", err)
 		}
-		if _, err := t.PutGroup("g", protocol.GroupSpec{StartPosition: protocol.StartLatest}); err == nil {
+		if _, err := t.PutGroup("g", protocol.GroupSpec{StartPosition: protocol.StartLatest}, 0); err == nil {
 			s.t.Error("the start position of a group was changed")
 		}
 		if got := t.Heartbeat("nobody", "m", beat("m", 0, 0)).Status; got != protocol.StatusUnknownMemberID {
@@ -224,8 +224,85 @@ func TestRefusals(t *testing.T) {
 		if err := t.ChangeStream(func(st *stream.Turn) *protocol.Error { return st.Delete(true, stream.Request{}, t.Now()) }); err != nil {
 			s.t.Fatal(err)
 		}
-		if _, err := t.PutGroup("late", protocol.GroupSpec{}); err == nil || err.Code != protocol.CodeStateVersionConflict {
+		if _, err := t.PutGroup("late", protocol.GroupSpec{}, 0); err == nil || err.Code != protocol.CodeStateVersionConflict {
 			s.t.Errorf("a group of a stream that is being deleted: %v", err)
 		}
 	})
+}
+
+// A group is changed only from the generation that the request presupposes.
+func TestPutGroupPresupposesAGeneration(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	s.put(1)
+	quick, slow := protocol.GroupSpec{RebalanceTimeoutMs: 1000}, protocol.GroupSpec{RebalanceTimeoutMs: 9000}
+	mismatch := func(err *protocol.Error) bool { return err != nil && err.Code == protocol.CodeGenerationMismatch }
+	type request struct {
+		spec    protocol.GroupSpec
+		ifMatch int64
+		refused bool
+		after   int64 // generation, 0: no group
+	}
+	put := func(steps ...request) {
+		t.Helper()
+		for _, r := range steps {
+			out := s.turn(func(turn *aggregate.Turn) {
+				_, err := turn.PutGroup("g", r.spec, r.ifMatch)
+				if got := mismatch(err); got != r.refused || err != nil && !got {
+					t.Errorf("%+v: %v", r, err)
+				}
+			})
+			if r.refused && out.Writes() {
+				t.Errorf("%+v: refused, and wrote %+v", r, out)
+			}
+			var now int64
+			if g := s.unit.Groups["g"]; g != nil {
+				now = g.SpecGeneration()
+			}
+			if now != r.after {
+				t.Errorf("%+v: generation %d", r, now)
+			}
+		}
+	}
+	put(
+		request{quick, 1, true, 0},
+		request{quick, stream.MustBeNew, false, 1},
+		request{quick, stream.MustBeNew, true, 1},
+		request{slow, stream.MustBeNew, true, 1},
+		request{quick, 1, false, 1},
+		request{slow, 1, false, 2},
+		request{quick, 1, true, 2},
+		request{slow, 1, true, 2},
+		request{quick, 3, true, 2},
+		request{quick, 2, false, 3},
+		request{slow, 0, false, 4},
+	)
+	s.turn(func(turn *aggregate.Turn) { // both in one batch: the second meets what the first has made
+		_, first := turn.PutGroup("g", quick, 4)
+		_, second := turn.PutGroup("g", protocol.GroupSpec{}, 4)
+		if first != nil || !mismatch(second) {
+			t.Errorf("%v, %v", first, second)
+		}
+	})
+	for _, ifMatch := range []int64{1, 6, stream.MustBeNew} {
+		s.turn(func(turn *aggregate.Turn) {
+			if err := turn.DeleteGroup("g", true, ifMatch, nil); !mismatch(err) {
+				t.Errorf("deletion of generation %d: %v", ifMatch, err)
+			}
+		})
+	}
+	s.turn(func(turn *aggregate.Turn) {
+		if err := turn.DeleteGroup("g", false, 5, nil); err != nil {
+			t.Error(err)
+		}
+		if err := turn.DeleteGroup("g", false, 5, nil); err == nil || err.Code != protocol.CodeGroupNotFound {
+			t.Errorf("a second deletion: %v", err)
+		}
+		if _, err := turn.PutGroup("g", quick, 5); !mismatch(err) {
+			t.Errorf("a deleted group came back: %v", err)
+		}
+	})
+	if s.unit.Groups["g"] != nil {
+		t.Error("the group is still there")
+	}
 }

@@ -33,7 +33,7 @@ type Config struct {
 	ObservationWindow time.Duration
 }
 
-// MustBeNew as Mutation.IfMatch asks for a creation of the stream and for nothing else.
+// MustBeNew as Mutation.IfMatch asks for a creation of the stream or group and for nothing else.
 const MustBeNew = stream.MustBeNew
 
 // Mutation is what every admin call carries besides its own arguments. Audit is appended in the
@@ -42,7 +42,7 @@ const MustBeNew = stream.MustBeNew
 // records it with Audit.
 type Mutation struct {
 	Audit   protocol.AuditEvent
-	IfMatch int64 // generation that the caller saw, 0: any, MustBeNew: none
+	IfMatch int64 // generation that the caller saw, of the group for PutGroup and DeleteGroup; 0: any, MustBeNew: none
 	// Audited is set once Audit is stored, so that a call that fails later, while it waits for
 	// what it began, is not recorded twice. May be nil.
 	Audited *atomic.Bool
@@ -79,7 +79,8 @@ type API interface {
 	// waits until the layout is in force and the group named like the prefix is ready.
 	CreateStream(ctx context.Context, prefix string, shardCount int, m Mutation) (protocol.Stream, error)
 
-	// PutGroup waits until the group is ready. created: 201.
+	// PutGroup waits until the group is ready. created: 201. GENERATION_MISMATCH as Mutation.IfMatch
+	// has it, here and with DeleteGroup.
 	PutGroup(ctx context.Context, prefix, group string, spec protocol.GroupSpec, m Mutation) (g protocol.Group, created bool, err error)
 	// CreateGroup is the reference's POST: GROUP_ALREADY_EXISTS when it exists; it creates the
 	// stream with shardCount when there is none, and refuses another count than the stream has.

@@ -126,11 +126,11 @@ func (e *Engine) create(ctx context.Context, prefix, groupName string, shardCoun
 		s := t.Stream()
 		switch {
 		case s != nil && streamMustBeNew:
-			return protocol.NewError(protocol.CodeStreamExists, fmt.Sprintf("stream %q exists, with %d shards", prefix, s.Layout.Count))
+			return protocol.NewError(protocol.CodeStreamExists, fmt.Sprintf("stream %q exists, with %s", prefix, stream.Counted(s.Layout.Count, "shard")))
 		case t.Group(groupName) != nil:
 			return protocol.NewError(protocol.CodeGroupExists, fmt.Sprintf("group %q of stream %q exists", groupName, prefix))
 		case s != nil && shardCount > 0 && s.Spec.ShardCount != shardCount:
-			return protocol.Invalid("initialShardCount", fmt.Sprintf("is %d, but stream %q has %d shards for all of its groups: leave it out, or change the stream", shardCount, prefix, s.Spec.ShardCount))
+			return protocol.Invalid("initialShardCount", fmt.Sprintf("is %d, but stream %q has %s for all of its groups: leave it out, or change the stream", shardCount, prefix, stream.Counted(s.Spec.ShardCount, "shard")))
 		}
 		if s == nil {
 			spec := protocol.StreamSpec{ShardCount: shardCount, Resharding: protocol.DefaultPolicy()}
@@ -139,7 +139,7 @@ func (e *Engine) create(ctx context.Context, prefix, groupName string, shardCoun
 			}
 		}
 		ev.Status = http.StatusCreated
-		_, refused := t.PutGroup(groupName, protocol.DefaultGroupSpec())
+		_, refused := t.PutGroup(groupName, protocol.DefaultGroupSpec(), 0)
 		return refused
 	})
 	if err != nil {
@@ -172,21 +172,28 @@ func lastError(s *stream.State) string {
 	return s.History[len(s.History)-1].Error
 }
 
-// PutGroup declares the desired state of a group and waits until it is ready.
+// PutGroup declares the desired state of a group and waits until it is ready. The desired state that
+// it returns, and its generation, are those that it stored, whatever others have made of it meanwhile.
 func (e *Engine) PutGroup(ctx context.Context, prefix, groupName string, spec protocol.GroupSpec, m Mutation) (protocol.Group, bool, error) {
-	var created bool
-	err := e.mutate(ctx, prefix, m, func(t *aggregate.Turn, ev *protocol.AuditEvent) *protocol.Error {
-		var refused *protocol.Error
-		created, refused = t.PutGroup(groupName, spec)
+	var (
+		created bool
+		stored  protocol.Group
+	)
+	err := e.mutate(ctx, prefix, m, func(t *aggregate.Turn, ev *protocol.AuditEvent) (refused *protocol.Error) {
+		if created, refused = t.PutGroup(groupName, spec, m.IfMatch); refused != nil {
+			return refused
+		}
 		if created {
 			ev.Status = http.StatusCreated
 		}
+		stored, refused = groupView(t, groupName)
 		return refused
 	})
 	if err != nil {
 		return protocol.Group{}, false, err
 	}
 	g, err := e.readyGroup(ctx, prefix, groupName)
+	g.Spec, g.Generation = stored.Spec, stored.Generation
 	return g, created, err
 }
 
@@ -223,7 +230,7 @@ func (e *Engine) Scale(ctx context.Context, prefix string, shardCount int, m Mut
 		case s == nil:
 			return protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
 		case s.Active != nil:
-			return protocol.NewError(protocol.CodeActiveMigration, fmt.Sprintf("resharding %s from %d to %d shards is in phase %s", s.Active.ID, s.Active.From.Count, s.Active.To.Count, s.Active.Phase))
+			return protocol.NewError(protocol.CodeActiveMigration, fmt.Sprintf("resharding %s from %d to %s is in phase %s", s.Active.ID, s.Active.From.Count, stream.Counted(s.Active.To.Count, "shard"), s.Active.Phase))
 		}
 		for _, name := range t.GroupNames() {
 			if t.Group(name).Correction != nil {
@@ -318,7 +325,7 @@ func groupView(t *aggregate.Turn, name string) (protocol.Group, *protocol.Error)
 	view := protocol.Group{
 		StreamPrefix: s.Prefix, ConsumerGroup: name, State: group.GroupState(g),
 		GroupEpoch: g.GroupEpoch, AssignmentEpoch: g.GroupEpoch, MetadataVersion: g.MetadataVersion,
-		ShardCount: s.Layout.Count, Spec: g.Spec,
+		ShardCount: s.Layout.Count, Spec: g.Spec, Generation: g.SpecGeneration(),
 	}
 	if e := s.Groups[name]; e != nil {
 		view.Ready = e.Ready

@@ -19,7 +19,8 @@ const removalLooks = 3
 // from every shard. Without force it is refused while the group has live members, or entries on
 // some shard that it has not been given or has not acknowledged. The shards are looked at by the
 // caller's goroutine; what was seen counts only for a group that nobody has joined since and, where
-// it decides, for an effect lease.
+// it decides, for an effect lease. MustBeNew deletes nothing: it waits for the removal of an earlier
+// call, and is refused when the group is there.
 func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, force bool, m Mutation) (protocol.Group, error) {
 	var view protocol.Group
 	for range removalLooks {
@@ -48,7 +49,7 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 				return protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf("group %q changed while its shards were looked at; repeat the request", groupName))
 			}
 			ev.Summary = joined(ev.Summary, left.Summary())
-			return t.DeleteGroup(groupName, force, left.Refusal(groupName))
+			return t.DeleteGroup(groupName, force, m.IfMatch, left.Refusal(groupName))
 		})
 		if err == nil {
 			return view, e.awaitRemoval(ctx, prefix, groupName)
@@ -96,7 +97,7 @@ func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName stri
 // thrown away. Behind a live member, what is left is told as well.
 func (s stored) refusesRemoval(groupName string, force bool, left stream.Backlog) []*protocol.Error {
 	unfinished := left.Refusal(groupName)
-	refused := aggregate.Begin(s.unit, s.now, nil).DeleteGroup(groupName, force, unfinished)
+	refused := aggregate.Begin(s.unit, s.now, nil).DeleteGroup(groupName, force, 0, unfinished)
 	switch {
 	case refused == nil:
 		return nil

@@ -94,9 +94,10 @@ type State struct {
 	StreamPrefix     string             `json:"streamPrefix"`
 	Group            string             `json:"group"`
 	Spec             protocol.GroupSpec `json:"spec"`
-	GroupEpoch       int64              `json:"groupEpoch"`       // GE; the assignment epoch always equals it
-	MetadataVersion  int64              `json:"metadataVersion"`  // MV
-	OwnershipCounter int64              `json:"ownershipCounter"` // last ownership epoch given out
+	Generation       int64              `json:"generation,omitempty"` // of Spec; rises when Spec changes. See SpecGeneration
+	GroupEpoch       int64              `json:"groupEpoch"`           // GE; the assignment epoch always equals it
+	MetadataVersion  int64              `json:"metadataVersion"`      // MV
+	OwnershipCounter int64              `json:"ownershipCounter"`     // last ownership epoch given out
 	RecoverUntil     protocol.Instant   `json:"recoverUntil,omitempty"`
 	Correction       *Correction        `json:"correction,omitempty"`
 	Members          map[string]*Member `json:"members"`
@@ -116,6 +117,10 @@ func (s *State) Config() Config {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return Config{MemberLease: ms(s.Spec.MemberLeaseMs), HeartbeatInterval: ms(s.Spec.HeartbeatIntervalMs), RebalanceTimeout: ms(s.Spec.RebalanceTimeoutMs)}
 }
+
+// SpecGeneration is the generation of the desired state, from 1. A state that was stored before
+// there were generations has none in it and is the first.
+func (s *State) SpecGeneration() int64 { return max(s.Generation, 1) }
 
 // recovering says whether the group waits for leases that lost writes may hide (S12).
 func (s *State) recovering(now protocol.Instant) bool { return now < s.RecoverUntil }
@@ -137,7 +142,7 @@ func (s *State) session(h *Holder) *Member {
 // modified.
 func (s *State) clone() *State {
 	c := &State{
-		SchemaVersion: s.SchemaVersion, StreamPrefix: s.StreamPrefix, Group: s.Group, Spec: s.Spec,
+		SchemaVersion: s.SchemaVersion, StreamPrefix: s.StreamPrefix, Group: s.Group, Spec: s.Spec, Generation: s.Generation,
 		GroupEpoch: s.GroupEpoch, MetadataVersion: s.MetadataVersion, OwnershipCounter: s.OwnershipCounter,
 		RecoverUntil: s.RecoverUntil, Correction: s.Correction,
 		Members: maps.Clone(s.Members), Shards: append([]Shard(nil), s.Shards...), Assignable: s.Assignable,
@@ -178,7 +183,7 @@ type Rows struct {
 // (0 until the group is ready). lastOwnership seeds the ownership counter (rule D7).
 func New(streamPrefix, name string, spec protocol.GroupSpec, assignable int, now protocol.Instant) *State {
 	return &State{
-		SchemaVersion: 1, StreamPrefix: streamPrefix, Group: name, Spec: spec.WithDefaults(),
+		SchemaVersion: 1, StreamPrefix: streamPrefix, Group: name, Spec: spec.WithDefaults(), Generation: 1,
 		GroupEpoch: 1, MetadataVersion: 1, OwnershipCounter: int64(now),
 		Members: map[string]*Member{}, Shards: make([]Shard, assignable), Assignable: assignable,
 		CreatedAt: now, UpdatedAt: now,

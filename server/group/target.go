@@ -81,7 +81,8 @@ func (t *Turn) SetAssignable(n int, now protocol.Instant) {
 	t.trim()
 }
 
-// SetSpec changes the timing of the group. The rows of all sessions are renewed, so that a row
+// SetSpec changes the timing of the group, which makes another generation of it, unless it is the
+// same. The rows of all sessions are renewed, so that a row
 // of the old length is not taken for a quiet member's. A row never becomes shorter.
 func (t *Turn) SetSpec(spec protocol.GroupSpec, now protocol.Instant) {
 	spec = spec.WithDefaults()
@@ -89,7 +90,7 @@ func (t *Turn) SetSpec(spec protocol.GroupSpec, now protocol.Instant) {
 		return
 	}
 	s := t.edit(now)
-	s.Spec = spec
+	s.Spec, s.Generation = spec, s.SpecGeneration()+1
 	for _, id := range sortedMembers(s) {
 		if m := s.Members[id]; !m.State.SessionOver() {
 			t.rows.Renew(Row(id, m.JoinEpoch))

@@ -137,7 +137,7 @@ func ifMatch(header http.Header) (int64, error) {
 	}
 	generation, err := strconv.ParseUint(text, 10, 63)
 	if err != nil || generation == 0 || len(given) > 1 {
-		return 0, protocol.Invalid("If-Match", "must be one generation, as the ETag of the stream gives it")
+		return 0, protocol.Invalid("If-Match", "must be one generation, as the ETag of the stream or group gives it")
 	}
 	return int64(generation), nil
 }

@@ -13,7 +13,15 @@ func (h *Handler) getGroup(ctx context.Context, c *call) (reply, error) {
 		return reply{}, err
 	}
 	group, err := h.engine.Group(ctx, prefix, name)
-	return ok(group), err
+	return groupReply(c, http.StatusOK, group), err
+}
+
+// groupReply answers with a group and its generation as entity tag.
+func groupReply(c *call, status int, g protocol.Group) reply {
+	if g.Generation > 0 {
+		c.w.Header().Set("ETag", etag(g.Generation))
+	}
+	return reply{status: status, body: g}
 }
 
 // putGroup declares the desired state of a group; it is ready when this is answered.
@@ -39,7 +47,10 @@ func (h *Handler) putGroup(ctx context.Context, c *call) (reply, error) {
 	if created {
 		status = http.StatusCreated
 	}
-	return reply{status: status, body: group}, err
+	if err != nil {
+		return reply{}, err
+	}
+	return groupReply(c, status, group), nil
 }
 
 // createGroup is the reference's way to register a group.

@@ -122,7 +122,7 @@ func sampleGroup(prefix, group string) protocol.Group {
 	m := migration(sampleResharding(prefix, "r1"))
 	return protocol.Group{StreamPrefix: prefix, ConsumerGroup: group, State: protocol.GroupStable, GroupEpoch: 2, AssignmentEpoch: 2,
 		MetadataVersion: 4, ShardCount: 2, ActiveMigration: &m, TargetAssignmentSummary: map[string]int{"m1": 2},
-		CurrentAssignmentSummary: map[string]int{}, Spec: protocol.DefaultGroupSpec(), Ready: true}
+		CurrentAssignmentSummary: map[string]int{}, Spec: protocol.DefaultGroupSpec(), Generation: 5, Ready: true}
 }
 
 func sampleResharding(prefix, id string) protocol.Resharding {
