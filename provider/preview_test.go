@@ -247,6 +247,7 @@ func TestGroupText(t *testing.T) {
 		"group a: 3 pending and 100 undelivered entries, drained in about 2s (seen); 1 live member":  {Group: "a", Managed: true, LiveMembers: 1, Pending: 3, Undelivered: 100, RatePerSecond: &rate, DrainEstimateMs: &eta, Basis: "seen"},
 		"unmanaged Redis group b: more than 9 undelivered entries, drained in an unknown time (why)": {Group: "b", Undelivered: 9, UndeliveredMore: true, Basis: "why"},
 		"unmanaged Redis group c: ignored, with 1 undelivered entry":                                 {Group: "c", Ignored: true, Undelivered: 1},
+		"group e: nothing to drain; 1 live member, 1 with other shards afterwards":                   {Group: "e", Managed: true, LiveMembers: 1, AffectedCount: 1, AffectedMembers: []string{"m"}},
 		"unmanaged Redis group d: ignored, with 2 pending entries":                                   {Group: "d", Ignored: true, Pending: 2},
 	} {
 		if got := groupText(g); got != want {
@@ -278,4 +279,19 @@ func TestOldCountCancelsWhatRuns(t *testing.T) {
 	// Another count is no cancelling.
 	f.set(func() { f.block = false })
 	c.must(c.refresh(i), orders(3))
+}
+
+func TestShardRange(t *testing.T) {
+	for want, indexes := range map[string][]int{
+		"shard 4":           {4},
+		"shards 4 and 5":    {4, 5},
+		"shards 0 and 5":    {0, 5},
+		"shards 4 to 7":     {4, 5, 6, 7},
+		"shards 0, 2 and 5": {0, 2, 5},
+		"shards 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 2 more": {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26},
+	} {
+		if got := shardRange(indexes); got != want {
+			t.Errorf("%v: %q, want %q", indexes, got, want)
+		}
+	}
 }

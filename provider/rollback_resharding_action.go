@@ -73,7 +73,7 @@ func (a *rollbackAction) Invoke(ctx context.Context, req action.InvokeRequest, r
 			return
 		}
 		if id = s.Status.ActiveReshardingID; id == "" {
-			resp.SendProgress(action.InvokeProgressEvent{Message: fmt.Sprintf("No resharding of stream %q is running; it has %d shards", prefix, s.Status.ShardCount)})
+			resp.SendProgress(action.InvokeProgressEvent{Message: fmt.Sprintf("No resharding of stream %q is running; it has %s", prefix, plural(s.Status.ShardCount, "shard"))})
 			return
 		}
 	}
@@ -96,5 +96,5 @@ func (a *rollbackAction) Invoke(ctx context.Context, req action.InvokeRequest, r
 			"%s: it had completed before it could be rolled back. To go back, apply the old shard_count of %d.", what, r.FromShardCount))
 		return
 	}
-	resp.SendProgress(action.InvokeProgressEvent{Message: fmt.Sprintf("Resharding %s of stream %q has ended as %s; the stream keeps its %d shards", id, prefix, r.Phase, r.FromShardCount)})
+	resp.SendProgress(action.InvokeProgressEvent{Message: fmt.Sprintf("Resharding %s of stream %q has ended as %s; the stream keeps its %s", id, prefix, r.Phase, plural(r.FromShardCount, "shard"))})
 }

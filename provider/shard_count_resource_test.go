@@ -178,7 +178,7 @@ func TestShardCountPlan(t *testing.T) {
 
 	t.Run("scale-in says what becomes of the data", func(t *testing.T) {
 		p := c.plan(i, orders(2, base, attrs{"shard_count": 1, "retire": "archive"}))
-		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "removed: shard 1, each archived") || !strings.Contains(w[0], "50 %") {
+		if w := warningsOf(p.diags); len(w) != 1 || !strings.Contains(w[0], "removed: shard 1; a removed shard is archived") || !strings.Contains(w[0], "50 %") {
 			t.Errorf("warnings: %q", w)
 		}
 	})
@@ -594,10 +594,30 @@ func TestShardCountCreateOnExisting(t *testing.T) {
 	if n := len(f.mutations()); n != 1 {
 		t.Errorf("%d mutations", n)
 	}
-	// With the same settings it is what an apply has left behind that was killed.
+	// With the same settings, and by the same requester, it is what an apply has left behind that
+	// was killed.
 	again := c.must(c.none(shardCount), orders(2))
 	if !again.state.Equal(i.state) {
 		t.Errorf("state is %s, want %s", again.state, i.state)
+	}
+	// The settings alone prove nothing: somebody else has the same defaults.
+	for _, change := range []struct {
+		of  func(r *protocol.Resharding)
+		why string
+	}{
+		{func(r *protocol.Resharding) { r.RequestedBy = "terraform:staging" }, `it was made by "terraform:staging"`},
+		{func(r *protocol.Resharding) { r.FromShardCount = 4 }, "has been resharded"},
+	} {
+		f.set(func() { change.of(f.records["rs-1"]) })
+		p := c.plan(c.none(shardCount), orders(2))
+		oneError(t, p.diags, "already exists", change.why, "terraform import")
+		p.diags = nil
+		_, diags := c.apply(t.Context(), p)
+		oneError(t, diags, "already exists", change.why, "terraform import")
+		f.set(func() { f.records["rs-1"].RequestedBy = "terraform:default" })
+	}
+	if n := len(f.mutations()); n != 1 {
+		t.Errorf("%d mutations", n)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestForeignStreams(t *testing.T) {
 		}
 	}
 	c.start()
-	known := protocol.ShardKey(prefix, 3) + " (1 entries)"
+	known := protocol.ShardKey(prefix, 3) + " (1 entry)"
 	if err := waitFor(t.Context(), 30*time.Second, func(ctx context.Context) error {
 		s, err := api.Stream(ctx, prefix)
 		if err != nil || !strings.Contains(fmt.Sprint(s.Status.Conditions), known) {

@@ -42,7 +42,7 @@ func runbooks() []runbook {
 		declare(l.t, l.api, l.stream, 2, protocol.ReshardingPolicy{})
 		l.add(3, "*")
 		l.ask(4, protocol.ReshardingPolicy{})
-		l.waits(protocol.PhaseRolledBack, "still has 1 entries of an earlier layout")
+		l.waits(protocol.PhaseRolledBack, "still has 1 entry of an earlier layout")
 	}
 	kept := func(l *lab) {
 		l.at(4)
@@ -69,6 +69,13 @@ func runbooks() []runbook {
 			return "", true
 		})
 	}
+	control := func(l *lab, shard int) string { return protocol.ControlKey(l.stream, shard) }
+	opened2 := func(l *lab) {
+		l.at(2)
+		l.add(1, "*")
+		l.read(1, true)
+		l.read(0, true)
+	}
 	record := func(l *lab) string { return coordPrefix + ":{" + l.stream + "}:stream" }
 	full := func(l *lab) {
 		l.make(2)
@@ -86,7 +93,7 @@ func runbooks() []runbook {
 		{name: "README", stuck: draining, solved: at(2)},
 		{name: "README#what-is-wrong", stuck: draining, shows: []string{`PausedByResharding`, `1 undelivered`}, solved: func(*lab) {}},
 		{name: "provisioning#a-stream-of-somebody-else-is-in-the-way", stuck: foreign, shows: []string{`:3 exists and does not belong`, `(?m)^1$`}, solved: kept},
-		{name: "provisioning#entries-of-an-earlier-layout", stuck: leftover, shows: []string{`:3 still has 1 entries`, `body`, `reshard-`}, solved: kept},
+		{name: "provisioning#entries-of-an-earlier-layout", stuck: leftover, shows: []string{`:3 still has 1 entry`, `body`, `reshard-`}, solved: kept},
 		{name: "sealing#no-replica-confirms", needs: "pair", stuck: func(l *lab) {
 			l.make(2)
 			l.dieAt("SEAL#1", 4, protocol.ReshardingPolicy{}, l.pair.Freeze)
@@ -153,8 +160,8 @@ func runbooks() []runbook {
 			l.make(4)
 			declare(l.t, l.api, l.stream, 2, protocol.ReshardingPolicy{})
 			l.add(3, "*")
-			l.says("not ours, never touched: "+l.key(3)+" (1 entries)", true)
-		}, shows: []string{`:3 \(1 entries\)`, `body`}, solved: func(l *lab) { l.says("not ours", false) }},
+			l.says("not ours, never touched: "+l.key(3)+" (1 entry)", true)
+		}, shows: []string{`:3 \(1 entry\)`, `body`}, solved: func(l *lab) { l.says("not ours", false) }},
 		{name: "state-unreadable", stuck: func(l *lab) {
 			l.make(4)
 			l.add(2, "*")
@@ -163,6 +170,30 @@ func runbooks() []runbook {
 		}, shows: []string{`STATE_UNREADABLE`, `state_unreadable_total [1-9]`, `\{"broken`}, solved: func(l *lab) {
 			l.at(4)
 			l.read(2, true)
+		}},
+		{name: "damaged-control", stuck: func(l *lab) {
+			l.env["SHARD"] = "1"
+			draining(l)
+			l.must(l.rdb.Del(l.t.Context(), control(l, 1)))
+			l.must(l.rdb.Set(l.t.Context(), control(l, 1), "x", 0))
+			r, err := l.last()
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			if _, err := l.api.Rollback(l.t.Context(), l.stream, r.ReshardingID, protocol.RollbackRequest{RequestedBy: "e2e", Reason: "try"}, client.Call{}); err != nil {
+				l.t.Fatal(err)
+			}
+			l.waits(protocol.PhaseRollingBack, "no answer to RELEASE: SHARD_CONTROL_DAMAGED")
+		}, shows: []string{`ROLLING_BACK`, `SHARD_CONTROL_DAMAGED: \{.*:1\}:control is damaged \(it is a string\)`, `(?m)^string$`}, solved: opened2},
+		{name: "damaged-control", stuck: func(l *lab) {
+			l.make(2)
+			l.add(0, "*")
+			l.must(l.rdb.HSet(l.t.Context(), control(l, 0), "epoch", "one"))
+			l.says("alert: SHARD_CONTROL_DAMAGED", true)
+		}, shows: []string{`SHARD_CONTROL_DAMAGED: \{.*:0\}:control is damaged \(its field epoch is no number\)`, `(?m)^one$`}, solved: func(l *lab) {
+			l.says("SHARD_CONTROL_DAMAGED", false)
+			l.at(2)
+			l.read(0, true)
 		}},
 		{name: "lost-writes", stuck: func(l *lab) {
 			l.make(2)

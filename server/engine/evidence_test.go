@@ -237,8 +237,8 @@ func TestLossesAreReported(t *testing.T) {
 			t.Errorf("shard 1: %+v", second)
 		}
 		want := []string{
-			"shard 0: group g may have lost at least 2 entries that were removed before it had acknowledged them: 2 while they were pending",
-			"shard 1: group g may have lost at least 3 entries that were removed before it had acknowledged them: 3 before they were delivered, by Redis's counters",
+			"shard 0: group g may have lost at least 2 entries, removed before it had acknowledged them: 2 while pending",
+			"shard 1: group g may have lost at least 3 entries, removed before it had acknowledged them: 3 before delivery, by Redis's counters",
 		}
 		if !slices.Equal(r.Warnings, want) {
 			t.Errorf("warnings %q", r.Warnings)

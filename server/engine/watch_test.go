@@ -24,7 +24,7 @@ func TestWatch(t *testing.T) {
 	}
 	// Redis's clock is an hour ahead: its times are converted.
 	w.tell(&stream.State{Prefix: "a", Active: draining(now.Add(time.Hour - time.Minute))}, now, time.Hour)
-	w.tell(&stream.State{Prefix: "b", Active: draining(now.Add(time.Hour)), Hold: &stream.Hold{}, Orphans: []string{"b:9 (1 entries)"}}, now, time.Hour)
+	w.tell(&stream.State{Prefix: "b", Active: draining(now.Add(time.Hour)), Hold: &stream.Hold{}, Orphans: []string{"b:9 (1 entry)"}}, now, time.Hour)
 	w.tell(&stream.State{Prefix: "old", Alert: "Redis lost writes"}, now.Add(-2*watchLife), 0)
 	w.tell(&stream.State{Prefix: "gone", Alert: "Redis lost writes"}, now, 0)
 	w.forget("gone")

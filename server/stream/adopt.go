@@ -44,11 +44,11 @@ func (t *Turn) Adopt(seen Control, id string, now protocol.Instant) (minRevision
 		t.goForward(reasonFollowed, now)
 	default:
 		if r != nil {
-			r.Error = fmt.Sprintf("%s: the shards are at layout epoch %d with %d shards", alertLost, seen.Epoch, seen.Count)
+			r.Error = fmt.Sprintf("%s: the shards are at layout epoch %d with %s", alertLost, seen.Epoch, Counted(seen.Count, "shard"))
 			s.finish(protocol.PhaseFailed, now)
 		}
 		s.force(KindAdopt, found, max(s.HighCount, s.Layout.Count), s.orphanIndexes(found.Count), id,
-			fmt.Sprintf("%s: shard 0 shows layout epoch %d with %d shards", alertLost, seen.Epoch, seen.Count), now)
+			fmt.Sprintf("%s: shard 0 shows layout epoch %d with %s", alertLost, seen.Epoch, Counted(seen.Count, "shard")), now)
 		s.want(found.Count) // what was wanted is lost; nothing may start from what is left of it
 	}
 	return seen.Rev + 1

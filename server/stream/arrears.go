@@ -182,7 +182,7 @@ func (b *arrears) forecast(live int) (rate *float64, ms *int64, basis string) {
 		return nil, nil, fmt.Sprintf("no acknowledgement was seen within %d ms", over.Milliseconds())
 	}
 	perSecond = math.Round(perSecond*10) / 10
-	seen := fmt.Sprintf("%d acknowledgements were seen within %d ms", acks, over.Milliseconds())
+	seen := fmt.Sprintf("%s seen within %d ms", Counted(acks, "acknowledgement"), over.Milliseconds())
 	if len(idle) > 0 {
 		seen += fmt.Sprintf(", none of them on %s, which is taken for one", shardList(idle))
 		if len(idle) > 1 {
@@ -190,14 +190,14 @@ func (b *arrears) forecast(live int) (rate *float64, ms *int64, basis string) {
 		}
 	}
 	if unsure {
-		return &perSecond, nil, fmt.Sprintf("%s, but more than %d entries are left", seen, left)
+		return &perSecond, nil, fmt.Sprintf("%s, but more than %s left", seen, Counted(left, "entry"))
 	}
 	took := int64(math.Ceil(slowest))
-	count := fmt.Sprintf("%d entries", left)
+	count := Counted(left, "entry") + " left"
 	if lagged {
-		count = fmt.Sprintf("at most %d entries, by Redis's own counters,", left)
+		count = fmt.Sprintf("at most %s, by Redis's own counters", count)
 	}
-	basis = fmt.Sprintf("%s; %s are left, and none come while publishing is paused", seen, count)
+	basis = fmt.Sprintf("%s; %s, and none come while publishing is paused", seen, count)
 	if len(b.shards) > 1 {
 		basis += "; the slowest shard counts"
 	}

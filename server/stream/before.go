@@ -20,7 +20,7 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 			rep, _ := o.reply(shardscript.Provision, i)
 			text := foreignText(protocol.ShardKey(s.Prefix, i), rep.Control)
 			if rep.Code == shardscript.Leftover {
-				text = fmt.Sprintf("%s still has %d entries of an earlier layout", protocol.ShardKey(s.Prefix, i), rep.Control.Length)
+				text = fmt.Sprintf("%s still has %s of an earlier layout", protocol.ShardKey(s.Prefix, i), Counted(rep.Control.Length, "entry"))
 			}
 			texts = append(texts, text)
 		}
@@ -51,7 +51,7 @@ func (t *Turn) applyProvisioning(o outcome, now protocol.Instant) {
 func foreignText(key string, c Control) string {
 	text := key + " exists and does not belong to the coordinator"
 	if c.StreamExists {
-		text += fmt.Sprintf(" (%d entries)", c.Length)
+		text += fmt.Sprintf(" (%s)", Counted(c.Length, "entry"))
 	}
 	return text
 }
@@ -251,7 +251,7 @@ func (t *Turn) applyActivating(o outcome, now protocol.Instant) {
 			t.editActive(now).DecidedAt = rep.At
 		}
 		if o.res.Unconfirmed {
-			t.wait([]string{"DECIDE of shard 0: no replica has confirmed it yet"}, false, now)
+			t.wait([]string{o.unconfirmedText("DECIDE", "shard 0")}, false, now)
 			return
 		}
 		t.edit(now).open(now)

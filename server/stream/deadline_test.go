@@ -231,7 +231,7 @@ func TestWarnings(t *testing.T) {
 	h.answer(lossy)
 	h.settle()
 	r := h.ended(id, protocol.PhaseCompleted)
-	want := "shard 1: group g may have lost at least 6 entries that were removed before it had acknowledged them: 3 before they were delivered, by Redis's counters, 2 while they were pending, 4 by the stream's retention"
+	want := "shard 1: group g may have lost at least 6 entries, removed before it had acknowledged them: 3 before delivery, by Redis's counters, 2 while pending, 4 by the stream's retention"
 	if len(r.Warnings) != 1 || r.Warnings[0] != want {
 		t.Errorf("warnings %q", r.Warnings)
 	}

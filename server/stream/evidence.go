@@ -119,8 +119,8 @@ func moving(before, after []protocol.ShardEvidence) []string {
 		if a.ShardIndex == b.ShardIndex && a.LastID == b.LastID && a.EntriesAdded == b.EntriesAdded {
 			continue
 		}
-		texts = append(texts, fmt.Sprintf("shard %d: still grows (%d entries were added to it so far, %d before): without XSETID bare appends are not refused",
-			a.ShardIndex, a.EntriesAdded, b.EntriesAdded))
+		texts = append(texts, fmt.Sprintf("shard %d: still grows (%s added to it so far, %d before): without XSETID bare appends are not refused",
+			a.ShardIndex, Counted(a.EntriesAdded, "entry"), b.EntriesAdded))
 	}
 	return texts
 }

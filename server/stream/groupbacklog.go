@@ -80,14 +80,13 @@ func (b Backlog) Refusal(group string) *protocol.Error {
 			texts = append(texts, fmt.Sprintf("shard %d: %s", shard.Index, shard.text()))
 		}
 		if n := len(b.Shards) - backlogNamed; n > 0 {
-			texts = append(texts, fmt.Sprintf("and %d more shards", n))
+			texts = append(texts, fmt.Sprintf("and %s", Counted(n, "more shard")))
 		}
 		return protocol.NewError(protocol.CodeGroupNotEmpty, fmt.Sprintf(
-			"group %q has not finished (%s): let its consumers do so, or repeat with force, which gives that up for this group", group, strings.Join(texts, "; ")), details...)
+			"group %q has not finished (%s): let its consumers do so, or delete it by force, which gives that up for this group", group, strings.Join(texts, "; ")), details...)
 	case len(b.Unknown) > 0:
-		first := b.Unknown[0]
 		return protocol.NewError(protocol.CodeRedisUnavailable, fmt.Sprintf(
-			"whether group %q has finished is not known of %d shards, shard %d among them (%s): repeat the request; nothing was changed", group, len(b.Unknown), first.Index, first.Error))
+			"whether group %q has finished is not known of %s (%s): repeat the request; nothing was changed", group, shardList(indexesOf(b.Unknown)), b.Unknown[0].Error))
 	}
 	return nil
 }

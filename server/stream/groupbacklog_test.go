@@ -56,7 +56,7 @@ func TestGroupBacklog(t *testing.T) {
 		"unknown": {
 			found:   []*protocol.ShardEvidence{evidence(), nil, evidence()},
 			code:    protocol.CodeRedisUnavailable,
-			message: "shard 1 among them (i/o timeout)",
+			message: "is not known of shard 1 (i/o timeout)",
 			summary: "pending=0 undelivered=0 unknownShards=1",
 		},
 	} {

@@ -355,7 +355,7 @@ func TestPut(t *testing.T) {
 		h.w.shards[2].make(nil) // somebody's stream beside the tombstone
 		h.w.shards[2].entries = []int{1}
 		h.sweep()
-		if h.s.Active != nil || !reflect.DeepEqual(h.s.Orphans, []string{"orders:2 (1 entries)"}) {
+		if h.s.Active != nil || !reflect.DeepEqual(h.s.Orphans, []string{"orders:2 (1 entry)"}) {
 			t.Fatalf("orphans %v, %+v", h.s.Orphans, h.s.Active)
 		}
 		if _, _, err := put(h, spec(4), stream.Request{ID: "x"}); err == nil || err.Code != protocol.CodeForeignKeys || !strings.Contains(err.Message, "orders:2") {

@@ -173,7 +173,7 @@ func (v *previewer) layout() {
 	p.ShardsRemoved = append(p.ShardsRemoved, r.removed()...)
 	p.MovedFraction = protocol.MovedFraction(r.From.Count, r.To.Count)
 	if want := normal(v.d.Spec).Resharding; p.Action == protocol.PreviewAttach && !reflect.DeepEqual(want, r.Policy) {
-		v.risk(protocol.NotePolicyNotApplied, "resharding %s keeps the policy that it began with; the new one counts from the next change on", r.ID)
+		v.risk(protocol.NotePolicyNotApplied, "resharding %s keeps the settings that it began with; the new ones count from the next change on", r.ID)
 	}
 }
 
@@ -256,7 +256,7 @@ func (v *previewer) inTheWay(index int, rep Reply) string {
 	case c.StreamExists && !known:
 		return foreignText(key, c)
 	case c.StreamExists && c.Length > 0 && c.Gate != v.r.ID && !removed:
-		return fmt.Sprintf("%s still has %d entries of an earlier layout", key, c.Length)
+		return fmt.Sprintf("%s still has %s of an earlier layout", key, Counted(c.Length, "entry"))
 	}
 	return ""
 }
@@ -403,7 +403,7 @@ func (v *previewer) publishing() {
 	case r.decided():
 		pub.Basis = fmt.Sprintf("the layout has changed already, the running resharding is in phase %s", r.Phase)
 	case !r.seals():
-		pub.Basis = "ONLINE does not pause publishing"
+		pub.Basis = "an online change does not pause publishing"
 	default:
 		v.pause()
 	}

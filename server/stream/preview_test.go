@@ -3,6 +3,7 @@ package stream_test
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -236,7 +237,7 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "nothing", spec: spec(5)},
 		{name: "another generation", spec: spec(5), ifMatch: 9, blockers: wantCodes("GENERATION_MISMATCH"), says: []string{"generation 1, not 9"}},
 		{name: "the same of another generation", spec: spec(3), ifMatch: 9, blockers: wantCodes("GENERATION_MISMATCH")},
-		{name: "a known orphan", spec: spec(5), blockers: wantCodes("FOREIGN_KEYS_EXIST"), says: []string{"orders:3 (1 entries)"}, prepare: func(h *harness) {
+		{name: "a known orphan", spec: spec(5), blockers: wantCodes("FOREIGN_KEYS_EXIST"), says: []string{"orders:3 (1 entry)"}, prepare: func(h *harness) {
 			h.put(5)
 			h.settle()
 			h.put(3)
@@ -283,11 +284,11 @@ func TestPreviewNotes(t *testing.T) {
 			f.Look.Replies[1].Evidence.LastID = "18446744073709551615-18446744073709551615"
 		}},
 		{name: "a backlog and members", spec: spec(5), prepare: func(h *harness) { h.backlogged(3, 1, 0) }, says: []string{"how long group g takes to drain is not known"}},
-		{name: "a backlog and nobody", spec: spec(5), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS"), says: []string{"group g has 1 pending and 3 undelivered entries on shard 0 and no live member", "pauseTimeout (5m0s) has passed; then the change is rolled back"},
+		{name: "a backlog and nobody", spec: spec(5), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS"), says: []string{"group g has 1 pending and 3 undelivered entries on shard 0 and no live member", "the pause timeout (5m0s) has passed; then the change is rolled back"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0) }, facts: func(f *facts) { f.Members = nil }},
-		{name: "a backlog and nobody, fails", spec: policySpec(5, func(p *protocol.ReshardingPolicy) { p.OnTimeout = protocol.OnTimeoutFail }), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS"), says: []string{"ends as FAILED"},
+		{name: "a backlog and nobody, fails", spec: policySpec(5, func(p *protocol.ReshardingPolicy) { p.OnTimeout = protocol.OnTimeoutFail }), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS"), says: []string{"then the change is undone and fails"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0) }, facts: func(f *facts) { f.Members = nil }},
-		{name: "a backlog and nobody, ONLINE", spec: policySpec(2, isOnline), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS", "ORDER_NOT_PROMISED", "ENTRIES_DELETED"), says: []string{"drainTimeout (1h0m0s) has passed, and another one goes back to 3 shards", "3 undelivered entries on shard 2"},
+		{name: "a backlog and nobody, ONLINE", spec: policySpec(2, isOnline), risks: wantCodes("GROUP_WITHOUT_LIVE_MEMBERS", "ORDER_NOT_PROMISED", "ENTRIES_DELETED"), says: []string{"the drain timeout (1h0m0s) has passed, and another one goes back to 3 shards", "3 undelivered entries on shard 2"},
 			prepare: func(h *harness) { h.backlogged(3, 0, 0, 2) }, facts: func(f *facts) { f.Members = nil }},
 		{name: "a backlog out of the scope", spec: policySpec(2, onlyGoing), risks: wantCodes("ORDER_NOT_PROMISED"),
 			prepare: func(h *harness) { h.backlogged(3, 0, 0, 1) }, facts: func(f *facts) { f.Members = nil }},
@@ -308,7 +309,7 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "REMOVED", spec: policySpec(5, onlyGoing), risks: wantCodes("ORDER_NOT_PROMISED")},
 		{name: "REMOVED to none", spec: policySpec(0, onlyGoing), risks: wantCodes("NO_SHARDS_LEFT")},
 		{name: "to none", spec: spec(0), risks: wantCodes("NO_SHARDS_LEFT")},
-		{name: "entries deleted", spec: spec(2), risks: wantCodes("ENTRIES_DELETED"), says: []string{"2 entries are on shard 2"}, prepare: func(h *harness) {
+		{name: "entries deleted", spec: spec(2), risks: wantCodes("ENTRIES_DELETED"), says: []string{"2 entries on shard 2: deleted together with the shards"}, prepare: func(h *harness) {
 			h.add(2, h.s.Layout)
 			h.add(2, h.s.Layout)
 			h.w.work(2)
@@ -323,7 +324,7 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "plain producers long ago", spec: spec(5), facts: func(f *facts) { f.PlainSeen = f.Look.StartedAt.Add(-stream.PlainCache) }},
 		{name: "plain producers and a short pause", spec: policySpec(5, func(p *protocol.ReshardingPolicy) { p.PauseTimeoutMs = 10_000 }), risks: wantCodes("ORDER_NOT_PROMISED"), says: []string{"too short to wait for their caches"},
 			facts: func(f *facts) { f.PlainSeen = f.Look.StartedAt - 1000 }},
-		{name: "plain producers, REMOVED", spec: policySpec(5, onlyGoing), risks: wantCodes("ORDER_NOT_PROMISED"), says: []string{"drainScope REMOVED"}, facts: func(f *facts) { f.PlainSeen = f.Look.StartedAt - 1000 }},
+		{name: "plain producers, REMOVED", spec: policySpec(5, onlyGoing), risks: wantCodes("ORDER_NOT_PROMISED"), says: []string{"draining the removed shards alone"}, facts: func(f *facts) { f.PlainSeen = f.Look.StartedAt - 1000 }},
 		{name: "an operator's pause", spec: spec(3), risks: wantCodes("PUBLISHING_PAUSED"), says: []string{"paused by ann"}, prepare: func(h *harness) {
 			h.turn(func(x *stream.Turn) {
 				if err := x.Pause(h.w.now.Add(time.Hour), stream.Request{RequestedBy: "ann"}, h.w.now); err != nil {
@@ -331,7 +332,7 @@ func TestPreviewNotes(t *testing.T) {
 				}
 			})
 		}},
-		{name: "another policy than the running one", spec: policySpec(4, archive), risks: wantCodes("POLICY_NOT_APPLIED"), says: []string{"keeps the policy that it began with"}, prepare: func(h *harness) {
+		{name: "another policy than the running one", spec: policySpec(4, archive), risks: wantCodes("POLICY_NOT_APPLIED"), says: []string{"keeps the settings that it began with"}, prepare: func(h *harness) {
 			h.put(4)
 			h.until(protocol.PhaseDraining)
 		}},
@@ -355,9 +356,9 @@ func TestPreviewNotes(t *testing.T) {
 		{name: "a group that is being registered", spec: spec(5), prepare: func(h *harness) {
 			h.turn(func(x *stream.Turn) { x.RegisterGroup("new", protocol.StartEarliest, h.w.now) })
 		}},
-		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries that are there now, some of which g may still have to acknowledge"},
+		{name: "a shorter retention", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 3 entries of those there now, some of which g may still have to acknowledge"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.backlogged(1, 2, 1) }},
-		{name: "a shorter retention, all read", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 2 entries that are there now"},
+		{name: "a shorter retention, all read", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 2}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"removes 2 entries of those there now"},
 			prepare: func(h *harness) { h.backlogged(3, 1, 0); h.work() }},
 		{name: "a retention with room", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 9}), prepare: func(h *harness) { h.backlogged(3, 1, 0) }},
 		{name: "a retention by age", spec: keeping(3, protocol.Retention{Policy: protocol.RetentionMaxAge, MaxAgeMs: 60_000}), risks: wantCodes("RETENTION_REMOVES"), says: []string{"older than 1m0s"}},
@@ -403,9 +404,15 @@ func TestPreviewNotes(t *testing.T) {
 					t.Errorf("%q is not said:\n%s", text, all)
 				}
 			}
+			if word := apiWords.FindString(all + "\n" + p.Publishing.Basis); word != "" {
+				t.Errorf("%q is a word of the API alone, or a wrong plural:\n%s\n%s", word, all, p.Publishing.Basis)
+			}
 		})
 	}
 }
+
+// apiWords are what users of Terraform, who read the notes too, call otherwise.
+var apiWords = regexp.MustCompile(`ignoreGroups|ignore_groups|[dD]rainScope|(drain|pause)Timeout|onTimeout|retire (DELETE|ARCHIVE)|\b(ONLINE|QUIESCE|ARCHIVE|REMOVED|MAX_AGE|MAX_LEN|force=)\b|\b1 [a-z ]*(entries|shards|members)\b`)
 
 // Only shards that have to be drained, and where somebody counts who is behind, are looked at again.
 func TestBacklogged(t *testing.T) {
@@ -457,7 +464,7 @@ func TestPreviewRate(t *testing.T) {
 		ms            int64   // −1: not known
 		says          string
 	}{
-		{"delivered and acknowledged", glance(at, 100, 100, group{Undelivered: 60, Pending: 10}), glance(at+500, 100, 100, group{Undelivered: 40, Pending: 10}), 40, 1750, "20 acknowledgements were seen within 500 ms; 70 entries are left"},
+		{"delivered and acknowledged", glance(at, 100, 100, group{Undelivered: 60, Pending: 10}), glance(at+500, 100, 100, group{Undelivered: 40, Pending: 10}), 40, 1750, "20 acknowledgements seen within 500 ms; 70 entries left"},
 		{"only acknowledged", glance(at, 100, 100, group{Pending: 10}), glance(at+1000, 100, 100, group{Pending: 5}), 5, 2000, "5 acknowledgements"},
 		{"delivered, not acknowledged", glance(at, 100, 100, group{Undelivered: 60}), glance(at+500, 100, 100, group{Undelivered: 40, Pending: 20}), -1, -1, "no acknowledgement was seen within 500 ms"},
 		{"appended meanwhile", glance(at, 100, 100, group{Undelivered: 60}), glance(at+500, 150, 150, group{Undelivered: 60, Pending: 25}), 50, 1200, "25 acknowledgements"},
@@ -465,7 +472,7 @@ func TestPreviewRate(t *testing.T) {
 		{"removed meanwhile", glance(at, 100, 100, group{Undelivered: 60}), glance(at+500, 60, 100, group{Undelivered: 20}), -1, -1, "do not tell"},
 		{"removed meanwhile, counters know", glance(at, 100, 100, group{Undelivered: 60, Lag: n(60)}), glance(at+500, 60, 100, group{Undelivered: 60, Lag: n(40)}), 40, 1500, "20 acknowledgements"},
 		{"more than counted", glance(at, 999, 999, group{Undelivered: 100, UndeliveredMore: true}), glance(at+500, 999, 999, group{Undelivered: 100, UndeliveredMore: true}), -1, -1, "do not tell"},
-		{"more than counted, counters know", glance(at, 999, 999, group{Undelivered: 100, UndeliveredMore: true, Lag: n(800), Pending: 10}), glance(at+500, 999, 999, group{Undelivered: 100, UndeliveredMore: true, Lag: n(750), Pending: 10}), 100, 8100, "at most 810 entries, by Redis's own counters"},
+		{"more than counted, counters know", glance(at, 999, 999, group{Undelivered: 100, UndeliveredMore: true, Lag: n(800), Pending: 10}), glance(at+500, 999, 999, group{Undelivered: 100, UndeliveredMore: true, Lag: n(750), Pending: 10}), 100, 8100, "at most 810 entries left, by Redis's own counters"},
 		{"more than counted at first, then not", glance(at, 999, 999, group{Undelivered: 100, UndeliveredMore: true, Lag: n(120)}), glance(at+500, 999, 999, group{Undelivered: 50, Lag: nil}), -1, -1, "do not tell"},
 		{"set back", glance(at, 100, 100, group{Undelivered: 10}), glance(at+500, 100, 100, group{Undelivered: 60}), -1, -1, "do not tell"},
 		{"handed over", glance(at, 100, 100, group{Pending: 10}), glance(at+500, 100, 100, group{Pending: 12}), -1, -1, "do not tell"},
@@ -519,7 +526,7 @@ func TestPreviewSlowestShard(t *testing.T) {
 		rate           float64
 		says           string
 	}{
-		{"evenly", [2]int64{100, 100}, [2]int64{50, 50}, 1000, 200, "100 acknowledgements were seen within 500 ms; 200 entries are left, and none come while publishing is paused; the slowest shard counts"},
+		{"evenly", [2]int64{100, 100}, [2]int64{50, 50}, 1000, 200, "100 acknowledgements seen within 500 ms; 200 entries left, and none come while publishing is paused; the slowest shard counts"},
 		{"one is slow", [2]int64{1000, 100}, [2]int64{995, 50}, 100_000, 110, "55 acknowledgements"},
 		{"one is stuck", [2]int64{1000, 100}, [2]int64{1000, 50}, 500_000, 100, "none of them on shard 0, which is taken for one"},
 	} {
@@ -578,7 +585,7 @@ func TestPreviewUnseenShard(t *testing.T) {
 						t.Errorf("%+v", g)
 					}
 				}
-				if at := slices.IndexFunc(p.Risks, func(n protocol.PreviewNote) bool { return n.Code == protocol.NoteEntriesDeleted }); name == "silent" && (at < 0 || !strings.HasPrefix(p.Risks[at].Message, "at least 1 entries")) {
+				if at := slices.IndexFunc(p.Risks, func(n protocol.PreviewNote) bool { return n.Code == protocol.NoteEntriesDeleted }); name == "silent" && (at < 0 || !strings.HasPrefix(p.Risks[at].Message, "at least 1 entry on")) {
 					t.Errorf("%+v", p.Risks)
 				}
 			})

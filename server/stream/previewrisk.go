@@ -40,7 +40,7 @@ func (v *previewer) risks() {
 			}
 		}
 		if entries > 0 {
-			v.risk(protocol.NoteEntriesDeleted, "%s%d entries are on %s: with retire DELETE they are deleted together with the shards, after every group that counts has acknowledged them; ARCHIVE keeps them", least, entries, shardList(r.removed()))
+			v.risk(protocol.NoteEntriesDeleted, "%s%s on %s: deleted together with the shards, once every group that counts has acknowledged them; a change that archives removed shards keeps them", least, Counted(entries, "entry"), shardList(r.removed()))
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (v *previewer) retentionRisk() {
 	}
 	switch want.Policy {
 	case protocol.RetentionMaxAge:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_AGE removes entries older than %s, delivered or not; those that a group has not acknowledged are counted as lost to it", time.Duration(want.MaxAgeMs)*time.Millisecond)
+		v.risk(protocol.NoteRetentionRemoves, "the new retention removes entries older than %s, delivered or not; those that a group has not acknowledged are counted as lost to it", time.Duration(want.MaxAgeMs)*time.Millisecond)
 	case protocol.RetentionMaxLen:
 		v.tooLong(want.MaxLen)
 	case protocol.RetentionAcked, protocol.RetentionNone: // nothing that a group still needs
@@ -83,13 +83,14 @@ func (v *previewer) tooLong(most int64) {
 			}
 		}
 	}
-	switch names := slices.Sorted(maps.Keys(behind)); {
-	case over == 0:
-	case len(names) == 0:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now", most, over)
-	default:
-		v.risk(protocol.NoteRetentionRemoves, "retention MAX_LEN %d removes %d entries that are there now, some of which %s may still have to acknowledge", most, over, joinTexts(names))
+	if over == 0 {
+		return
 	}
+	text := fmt.Sprintf("the new retention leaves at most %s on each shard, and removes %s of those there now", Counted(most, "entry"), Counted(over, "entry"))
+	if names := slices.Sorted(maps.Keys(behind)); len(names) > 0 {
+		text += fmt.Sprintf(", some of which %s may still have to acknowledge", joinTexts(names))
+	}
+	v.risk(protocol.NoteRetentionRemoves, "%s", text)
 }
 
 // orderRisk says when the order of entries with the same key is not kept.
@@ -98,11 +99,11 @@ func (v *previewer) orderRisk() {
 	switch {
 	case !v.undecided() || v.p.MovedFraction == 0:
 	case r.Policy.Strategy == protocol.StrategyOnline:
-		v.risk(protocol.NoteOrderNotPromised, "ONLINE does not keep the order of entries with the same key: what was appended before the change may be handled after what is appended then")
+		v.risk(protocol.NoteOrderNotPromised, "an online change does not keep the order of entries with the same key: what was appended before the change may be handled after what is appended then")
 	case r.Policy.DrainScope == protocol.DrainRemoved && min(r.Old, r.To.Count) > 0:
-		v.risk(protocol.NoteOrderNotPromised, "drainScope REMOVED does not keep the order of entries with the same key: the shards that stay are not drained first")
+		v.risk(protocol.NoteOrderNotPromised, "draining the removed shards alone does not keep the order of entries with the same key: the shards that stay are not drained first")
 	case v.plainSeen() && !v.plainWait():
-		v.risk(protocol.NoteOrderNotPromised, "producers that do not fence were seen within the last %s, and pauseTimeout of %s is too short to wait for their caches: their order is not promised", PlainCache, r.pauseTimeout())
+		v.risk(protocol.NoteOrderNotPromised, "producers that do not fence were seen within the last %s, and the pause timeout of %s is too short to wait for their caches: their order is not promised", PlainCache, r.pauseTimeout())
 	}
 }
 
@@ -126,7 +127,7 @@ func (v *previewer) groupRisks(b *arrears, g protocol.PreviewGroup) {
 		switch {
 		case goes: // it was deleted, and is being destroyed
 		case !b.managed:
-			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, name it in ignoreGroups, or destroy it; else %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
+			v.risk(protocol.NoteUnmanagedGroup, "group %s is not registered, but it counts: it has %s on %s. Let it read them, have the change ignore it, or destroy it; else %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
 		case g.LiveMembers == 0:
 			v.risk(protocol.NoteGroupWithoutMembers, "group %s has %s on %s and no live member: unless one comes, %s", b.name, b.text(), shardList(b.indexes()), v.consequence())
 		}
@@ -149,9 +150,9 @@ func (v *previewer) consequence() string {
 	r := v.r
 	switch {
 	case !v.p.Publishing.Paused:
-		return fmt.Sprintf("the change ends as FAILED when drainTimeout (%s) has passed, and another one goes back to %d shards", r.drainTimeout(), r.From.Count)
+		return fmt.Sprintf("the change fails when the drain timeout (%s) has passed, and another one goes back to %s", r.drainTimeout(), Counted(r.From.Count, "shard"))
 	case r.failsOnTimeout():
-		return fmt.Sprintf("publishing stays paused until pauseTimeout (%s) has passed; then the change is undone and ends as FAILED", r.pauseTimeout())
+		return fmt.Sprintf("publishing stays paused until the pause timeout (%s) has passed; then the change is undone and fails", r.pauseTimeout())
 	}
-	return fmt.Sprintf("publishing stays paused until pauseTimeout (%s) has passed; then the change is rolled back", r.pauseTimeout())
+	return fmt.Sprintf("publishing stays paused until the pause timeout (%s) has passed; then the change is rolled back", r.pauseTimeout())
 }

@@ -144,8 +144,8 @@ func (s *State) recheckPresent(r *Resharding, ev protocol.ShardEvidence, rep Rep
 	}
 	if rep.Control.EntriesAdded < ev.EntriesAdded {
 		return protocol.ShardCheck{State: checkReplaced, Problems: []string{fmt.Sprintf(
-			"the shard has had %d entries and the certified one %d: it was made anew, and what became of the certified one cannot be seen",
-			rep.Control.EntriesAdded, ev.EntriesAdded)}}
+			"the shard has had %s and the certified one %d: it was made anew, and what became of the certified one cannot be seen",
+			Counted(rep.Control.EntriesAdded, "entry"), ev.EntriesAdded)}}
 	}
 	return protocol.ShardCheck{State: checkKept, Problems: groupProblems(ev, rep)}
 }

@@ -118,8 +118,8 @@ func (s *State) matches(req Request) *protocol.Error {
 // conflict is the refusal of a second change.
 func (r *Resharding) conflict() *protocol.Error {
 	return protocol.NewError(protocol.CodeActiveMigration, fmt.Sprintf(
-		"resharding %s from %d to %d shards is running (phase %s); wait for its end or roll it back first",
-		r.ID, r.From.Count, r.To.Count, r.Phase))
+		"resharding %s from %d to %s is running (phase %s); wait for its end or roll it back first",
+		r.ID, r.From.Count, Counted(r.To.Count, "shard"), r.Phase))
 }
 
 // orphanInTheWay refuses a count whose new shards would meet streams that are not ours.
@@ -163,8 +163,8 @@ func (t *Turn) Rollback(id string, req Request, now protocol.Instant) *protocol.
 			return nil
 		case !r.cancellable():
 			return protocol.NewError(protocol.CodeRollbackNotAllowed, fmt.Sprintf(
-				"resharding %s has been decided (phase %s): the layout has %d shards now; ask for %d shards to go back",
-				id, r.Phase, r.To.Count, r.From.Count))
+				"resharding %s has been decided (phase %s): the layout has %s now; ask for %d to go back",
+				id, r.Phase, Counted(r.To.Count, "shard"), r.From.Count))
 		}
 		t.editActive(now).rollBack(askedBy("rollback was asked for", req), false, now)
 		t.settle(now)
@@ -200,7 +200,7 @@ func (t *Turn) Delete(force bool, req Request, now protocol.Instant) *protocol.E
 		}
 		if s.Layout.Count > 0 {
 			return protocol.NewError(protocol.CodeStreamNotEmpty, fmt.Sprintf(
-				"stream %q has %d shards; ask for 0 shards first, which drains and retires them", s.Prefix, s.Layout.Count))
+				"stream %q has %s; ask for 0 shards first, which drains and retires what there is", s.Prefix, Counted(s.Layout.Count, "shard")))
 		}
 	}
 	s = t.edit(now)

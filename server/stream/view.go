@@ -112,7 +112,7 @@ func converged(s *State) protocol.Condition {
 	case s.HoldDirty:
 		return condition(kind, false, "PausePending", "not every shard shows the operator's switch yet", s.UpdatedAt)
 	}
-	text := fmt.Sprintf("%d shards at layout epoch %d", s.Layout.Count, s.Layout.Epoch)
+	text := fmt.Sprintf("%s at layout epoch %d", Counted(s.Layout.Count, "shard"), s.Layout.Epoch)
 	if s.Alert != "" {
 		text += "; alert: " + s.Alert
 	}
@@ -153,7 +153,7 @@ func progressing(s *State) protocol.Condition {
 	if last == nil {
 		return condition(kind, false, "Idle", "no resharding has been asked for", s.CreatedAt)
 	}
-	text := fmt.Sprintf("resharding %s from %d to %d shards ended as %s", last.ID, last.From.Count, last.To.Count, last.Phase)
+	text := fmt.Sprintf("resharding %s from %d to %s ended as %s", last.ID, last.From.Count, Counted(last.To.Count, "shard"), last.Phase)
 	if last.Error != "" {
 		text += ": " + last.Error
 	}
@@ -165,7 +165,7 @@ func progressing(s *State) protocol.Condition {
 
 // changeText says what the running change does and waits for.
 func changeText(r *Resharding) string {
-	text := fmt.Sprintf("resharding %s from %d to %d shards is in phase %s", r.ID, r.From.Count, r.To.Count, r.Phase)
+	text := fmt.Sprintf("resharding %s from %d to %s is in phase %s", r.ID, r.From.Count, Counted(r.To.Count, "shard"), r.Phase)
 	if w := waiting(r); len(w) > 0 {
 		text += ", waiting for: " + joinTexts(w)
 	}
@@ -247,6 +247,14 @@ func reshardingView(prefix string, r *Resharding, now protocol.Instant) protocol
 		v.PausedMs = end.Sub(r.PausedAt).Milliseconds()
 	}
 	return v
+}
+
+// CountPause brings the length of a pause that lasts in v, a view of a resharding of s, up to now:
+// the state itself may not change for as long as nothing happens but waiting.
+func CountPause(s *State, v *protocol.Resharding, now protocol.Instant) {
+	if r := s.Active; r != nil && r.ID == v.ReshardingID && r.PausedAt != 0 && r.ResumedAt == 0 {
+		v.PausedMs = max(v.PausedMs, now.Sub(r.PausedAt).Milliseconds())
+	}
 }
 
 // waiting is what a record waits for, in sentences: what the last pass found or, before there is

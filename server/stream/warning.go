@@ -36,16 +36,16 @@ func lossTexts(ev *protocol.ShardEvidence) []string {
 		}
 		var parts []string
 		if before > 0 {
-			parts = append(parts, fmt.Sprintf("%d before they were delivered, by Redis's counters", before))
+			parts = append(parts, fmt.Sprintf("%d before delivery, by Redis's counters", before))
 		}
 		if g.Gone > 0 {
-			parts = append(parts, fmt.Sprintf("%d while they were pending", g.Gone))
+			parts = append(parts, fmt.Sprintf("%d while pending", g.Gone))
 		}
 		if g.Trimmed > 0 {
 			parts = append(parts, fmt.Sprintf("%d by the stream's retention", g.Trimmed))
 		}
-		text := fmt.Sprintf("shard %d: group %s may have lost at least %d entries that were removed before it had acknowledged them: %s",
-			ev.ShardIndex, g.Group, least, strings.Join(parts, ", "))
+		text := fmt.Sprintf("shard %d: group %s may have lost at least %s, removed before it had acknowledged them: %s",
+			ev.ShardIndex, g.Group, Counted(least, "entry"), strings.Join(parts, ", "))
 		if g.Ignored {
 			text += " (the group is ignored)"
 		}
