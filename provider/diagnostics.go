@@ -35,6 +35,7 @@ var adviceFor = map[protocol.Code]advice{
 	protocol.CodeRateLimited:           {"The coordinator limits the request rate", "Retries did not help within their budget; apply again later, or with a lower -parallelism."},
 	protocol.CodeRedisUnavailable:      {"The coordinator cannot reach Redis", "Apply again when Redis is back: what was done until then is found and not done twice."},
 	protocol.CodeProvisioningFailed:    {"Shards could not be provisioned", "Check the coordinator's log and Redis, then apply again."},
+	protocol.CodeShardControlDamaged:   {"The control hash of a shard is damaged", "Nothing is done on that shard until the hash is put aside: see the runbook damaged-control. The coordinator then makes it again."},
 	protocol.CodeStateUnreadable:       {"The stored state of the stream is unreadable", "The coordinator fails closed for this stream; see its log and metrics."},
 	protocol.CodeCoordinatorOverloaded: {"The coordinator is overloaded", "Apply again later."},
 	protocol.CodeTerminating:           {"The coordinator is shutting down", "Apply again when a replica is ready."},
@@ -131,7 +132,7 @@ func (c *connection) guess(err error) string {
 // exists refuses to take over an object that some other hand made with other settings.
 func exists(kind, name, differences, importID string) diag.Diagnostic {
 	return diag.NewErrorDiagnostic(kind+" already exists", fmt.Sprintf(
-		"%q exists already, with other settings than the configuration has (%s). "+
-			"It was not touched. To manage it with Terraform, import it: terraform import ADDRESS %q",
+		"%q exists already, and not as this configuration would have made it: %s. "+
+			"It was not touched. To manage it with Terraform, import it: terraform import ADDRESS %q. If another address of this configuration had it until now, say so in a moved block",
 		name, differences, importID))
 }

@@ -69,6 +69,13 @@ func runbooks() []runbook {
 			return "", true
 		})
 	}
+	control := func(l *lab, shard int) string { return protocol.ControlKey(l.stream, shard) }
+	opened2 := func(l *lab) {
+		l.at(2)
+		l.add(1, "*")
+		l.read(1, true)
+		l.read(0, true)
+	}
 	record := func(l *lab) string { return coordPrefix + ":{" + l.stream + "}:stream" }
 	full := func(l *lab) {
 		l.make(2)
@@ -163,6 +170,30 @@ func runbooks() []runbook {
 		}, shows: []string{`STATE_UNREADABLE`, `state_unreadable_total [1-9]`, `\{"broken`}, solved: func(l *lab) {
 			l.at(4)
 			l.read(2, true)
+		}},
+		{name: "damaged-control", stuck: func(l *lab) {
+			l.env["SHARD"] = "1"
+			draining(l)
+			l.must(l.rdb.Del(l.t.Context(), control(l, 1)))
+			l.must(l.rdb.Set(l.t.Context(), control(l, 1), "x", 0))
+			r, err := l.last()
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			if _, err := l.api.Rollback(l.t.Context(), l.stream, r.ReshardingID, protocol.RollbackRequest{RequestedBy: "e2e", Reason: "try"}, client.Call{}); err != nil {
+				l.t.Fatal(err)
+			}
+			l.waits(protocol.PhaseRollingBack, "no answer to RELEASE: SHARD_CONTROL_DAMAGED")
+		}, shows: []string{`ROLLING_BACK`, `SHARD_CONTROL_DAMAGED: \{.*:1\}:control is damaged \(it is a string\)`, `(?m)^string$`}, solved: opened2},
+		{name: "damaged-control", stuck: func(l *lab) {
+			l.make(2)
+			l.add(0, "*")
+			l.must(l.rdb.HSet(l.t.Context(), control(l, 0), "epoch", "one"))
+			l.says("alert: SHARD_CONTROL_DAMAGED", true)
+		}, shows: []string{`SHARD_CONTROL_DAMAGED: \{.*:0\}:control is damaged \(its field epoch is no number\)`, `(?m)^one$`}, solved: func(l *lab) {
+			l.says("SHARD_CONTROL_DAMAGED", false)
+			l.at(2)
+			l.read(0, true)
 		}},
 		{name: "lost-writes", stuck: func(l *lab) {
 			l.make(2)

@@ -38,6 +38,7 @@ const (
 	CodeRedisUnavailable      Code = "REDIS_UNAVAILABLE"
 	CodeProvisioningFailed    Code = "REDIS_STREAM_PROVISIONING_FAILED"
 	CodeStateUnreadable       Code = "STATE_UNREADABLE"
+	CodeShardControlDamaged   Code = "SHARD_CONTROL_DAMAGED" // also at the front of what a resharding waits for
 	CodeCoordinatorOverloaded Code = "COORDINATOR_OVERLOADED"
 	CodeTerminating           Code = "COORDINATOR_TERMINATING"
 	CodeInternal              Code = "INTERNAL"
@@ -75,6 +76,7 @@ var codes = map[Code]struct {
 	CodeRedisUnavailable:      {http.StatusServiceUnavailable, true},
 	CodeProvisioningFailed:    {http.StatusServiceUnavailable, true},
 	CodeStateUnreadable:       {http.StatusServiceUnavailable, false},
+	CodeShardControlDamaged:   {http.StatusServiceUnavailable, false},
 	CodeCoordinatorOverloaded: {http.StatusServiceUnavailable, true},
 	CodeTerminating:           {http.StatusServiceUnavailable, true},
 	CodeInternal:              {http.StatusInternalServerError, true},

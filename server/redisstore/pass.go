@@ -385,6 +385,12 @@ func (r *pass) take(st stream.Step, v any) protocol.Instant {
 		r.unanswered([]stream.Step{st}, fmt.Errorf("%s of shard %d: %w", strings.ToLower(string(st.Script)), st.Index, err))
 		return 0
 	}
+	if answer.Code == shardscript.Damaged { // as if there were no answer: nothing is known of the shard
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result.Replies = append(r.result.Replies, stream.Reply{Step: st, Err: stream.ControlDamaged(protocol.ControlKey(r.prefix, st.Index), answer.Error)})
+		return 0
+	}
 	reply := stream.Reply{
 		Step: st, Code: answer.Code, At: protocol.Instant(answer.At), Err: answer.Error,
 		Control: controlOf(answer), Evidence: evidenceOf(st, answer),

@@ -251,7 +251,7 @@ func (t *Turn) applyActivating(o outcome, now protocol.Instant) {
 			t.editActive(now).DecidedAt = rep.At
 		}
 		if o.res.Unconfirmed {
-			t.wait([]string{"DECIDE of shard 0: no replica has confirmed it yet"}, false, now)
+			t.wait([]string{o.unconfirmedText("DECIDE", "shard 0")}, false, now)
 			return
 		}
 		t.edit(now).open(now)

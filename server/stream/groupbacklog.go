@@ -85,7 +85,11 @@ func (b Backlog) Refusal(group string) *protocol.Error {
 		return protocol.NewError(protocol.CodeGroupNotEmpty, fmt.Sprintf(
 			"group %q has not finished (%s): let its consumers do so, or delete it by force, which gives that up for this group", group, strings.Join(texts, "; ")), details...)
 	case len(b.Unknown) > 0:
-		return protocol.NewError(protocol.CodeRedisUnavailable, fmt.Sprintf(
+		code := protocol.CodeRedisUnavailable
+		if damaged(b.Unknown[0].Error) {
+			code = protocol.CodeShardControlDamaged
+		}
+		return protocol.NewError(code, fmt.Sprintf(
 			"whether group %q has finished is not known of %s (%s): repeat the request; nothing was changed", group, shardList(indexesOf(b.Unknown)), b.Unknown[0].Error))
 	}
 	return nil

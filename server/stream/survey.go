@@ -24,7 +24,7 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 	}
 	var ahead Control
 	var needed []int
-	var orphans []string
+	var orphans, broken []string
 	answered := map[int]bool{}
 	exhausted := slices.Clone(s.Exhausted)
 	hold, high := false, s.HighCount
@@ -34,6 +34,9 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 			return false // planned from another layout
 		}
 		if rep.Code != shardscript.OK {
+			if damaged(rep.Err) {
+				broken = append(broken, rep.Err)
+			}
 			continue
 		}
 		answered[i] = true
@@ -72,6 +75,13 @@ func (t *Turn) ApplySurvey(res PassResult, id string, now protocol.Instant) bool
 	}
 	if hold && !s.HoldDirty {
 		t.edit(now).dirtyHold()
+	}
+	switch text := joinTexts(broken); {
+	case text != "" && (text != s.Alert || now >= s.AlertSince.Add(alertLife/2)):
+		t.edit(now).alert(text, now)
+	case text == "" && damaged(s.Alert) && len(answered) == len(res.Replies):
+		s = t.edit(now)
+		s.Alert, s.AlertSince = "", 0
 	}
 	defer t.settle(now)
 	switch {

@@ -81,6 +81,16 @@ func noAnswer(index int, what, err string) string {
 	return text
 }
 
+// ControlDamaged is what a shard says whose control hash cannot be read, with what to do.
+func ControlDamaged(key, what string) string {
+	return fmt.Sprintf("%s: %s is damaged (%s); put it aside, and it is made again: runbook damaged-control", protocol.CodeShardControlDamaged, key, what)
+}
+
+// damaged says whether a reply is one of ControlDamaged.
+func damaged(text string) bool {
+	return strings.HasPrefix(text, string(protocol.CodeShardControlDamaged)+": ")
+}
+
 func refused(index int, what string, rep Reply) string {
 	text := fmt.Sprintf("shard %d: %s was answered %s", index, what, rep.Code)
 	if rep.Err != "" {

@@ -61,6 +61,7 @@ const (
 	Archived  Code = "ARCHIVED" // RECHECK: retired, and its archive is there
 	Retired   Code = "RETIRED"
 	Exhausted Code = "EXHAUSTED"
+	Damaged   Code = "DAMAGED" // the control hash is no hash, or has no number where one belongs; nothing was done
 	SealError Code = "SEALERR" // XSETID was refused; the text is in field "error"
 
 	Stale     Code = "STALE"

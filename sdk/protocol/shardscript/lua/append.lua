@@ -8,7 +8,7 @@
 --          {code, epoch, count, gate, until, hold, server time in ms}  nothing landed; '' is missing
 -- No entries: only the checks are made, and that the stream is there.
 local SHARD, CONTROL = KEYS[1], KEYS[2]
-local c = redis.call('HMGET', CONTROL, 'epoch', 'count', 'retired', 'until', 'hold', 'gate')
+local c = redis.pcall('HMGET', CONTROL, 'epoch', 'count', 'retired', 'until', 'hold', 'gate')
 
 local function now()
   local t = redis.call('TIME')
@@ -19,13 +19,24 @@ local function refuse(code)
   return {code, c[1] or '', c[2] or '', c[6] or '', c[4] or '', c[5] or '', string.format('%.0f', now())}
 end
 
+local function number(text) return not text or string.find(text, '^%d+$') end
+
+-- damaged: a key of another type, or something else where a number belongs, tells of no layout.
+local function damaged()
+  if c.err and string.find(c.err, 'WRONGTYPE', 1, true) ~= 1 then return c end
+  c = {}
+  return refuse('UNFENCED')
+end
+if c.err then return damaged() end
 if not c[1] or not c[2] then return refuse('UNFENCED') end
 if c[3] then return refuse('RETIRED') end
 if c[1] ~= ARGV[1] or c[2] ~= ARGV[2] then
+  if not number(c[1]) or not number(c[2]) then return damaged() end
   return refuse(tonumber(c[1]) < tonumber(ARGV[1]) and 'BEHIND' or 'STALE')
 end
 if c[4] or c[5] then
   local t = now()
+  if not number(c[4]) or not number(c[5]) then return damaged() end
   local pending = (c[4] and t < tonumber(c[4])) or (c[5] and t < tonumber(c[5]))
   return refuse(pending and 'SEALED' or 'OVERDUE')
 end

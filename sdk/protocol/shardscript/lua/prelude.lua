@@ -7,8 +7,10 @@
 --            control  the control hash after the script
 --            exists, sealed (as a fact), length, added, last   of the stream; last is the kept id while sealed
 --            barrier  XSETID or LEASE (the user may not run XSETID)
---            error    text of a Redis error, or why a verdict is UNKNOWN
+--            error    text of a Redis error, why a verdict is UNKNOWN, or what is wrong with a control hash
 --            verdict, groups   of the drain evidence, where it was taken
+--          Any script answers DAMAGED, and does nothing, when the control hash is of another type or
+--          has something else where a number belongs.
 --          Fields of the control hash that name a group (owner:, trimmed:, gone:) are left out; the
 --          last two are in the evidence of the group.
 local SHARD, CONTROL = KEYS[1], KEYS[2]
@@ -37,8 +39,27 @@ end
 -- H is the control hash, kept equal to what is stored. A field that is missing is nil.
 local H = {}
 do
-  local flat = redis.call('HGETALL', CONTROL)
-  for i = 1, #flat, 2 do H[flat[i]] = flat[i + 1] end
+  local DAMAGED -- what is wrong with a hash that nothing can be concluded from
+  local flat = redis.pcall('HGETALL', CONTROL)
+  if flat.err then
+    if string.find(flat.err, 'WRONGTYPE', 1, true) ~= 1 then return flat end
+    DAMAGED = 'it is a ' .. redis.call('TYPE', CONTROL).ok
+    flat = {}
+  end
+  for i = 1, #flat, 2 do
+    local field, value = flat[i], flat[i + 1]
+    H[field] = value
+    local number = field == 'epoch' or field == 'count' or field == 'rev' or field == 'until' or field == 'hold'
+      or field == 'high' or string.find(field, '^trimmed:') or string.find(field, '^gone:')
+    if number and (#value > 18 or not string.find(value, '^%d+$'))
+      or field == 'sealedLastId' and not string.find(value, '^%d+%-%d+$') then
+      DAMAGED = 'its field ' .. field .. ' is no ' .. (number and 'number' or 'id')
+    end
+  end
+  if DAMAGED then
+    -- What is missing is never interpreted, and what is wrong is not either: nothing is done.
+    return {'DAMAGED', int(NOW), cjson.encode({control = {}, error = DAMAGED})}
+  end
 end
 local FENCED = H.epoch ~= nil and H.count ~= nil -- a layout is known; half of one is none
 local WIPE = false
