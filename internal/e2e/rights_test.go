@@ -522,3 +522,84 @@ func TestRedisRightLostMidway(t *testing.T) {
 		unread(t, l, 3)
 	})
 }
+
+// TestRedisRightsOnACluster: with what the documentation adds for a cluster, everything works there.
+func TestRedisRightsOnACluster(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| (`command`[^|]*(?:\\\\\\|[^|]*)*)\\| needed on a cluster \\|$").FindSubmatch(page)
+	if row == nil {
+		t.Fatal("docs/operating.md has no row of what is needed on a cluster")
+	}
+	ofAll, ofCoordinator, _ := strings.Cut(string(row[1]), " of all three; ")
+	ofCoordinator, _, _ = strings.Cut(ofCoordinator, " in place of ")
+	more := func(text string) (rights []string) {
+		for _, m := range regexp.MustCompile("`([a-z\\\\|]+)`").FindAllStringSubmatch(text, -1) {
+			rights = append(rights, "+"+strings.ReplaceAll(m[1], `\`, ""))
+		}
+		return rights
+	}
+	cluster := redistest.SharedCluster(t)
+	prefix, keyPrefix := redistest.Prefix(t), redistest.KeyPrefix(t)
+	words := documentedRights(t)
+	names := map[string]string{}
+	for user, list := range words {
+		names[user] = user + "-" + prefix
+		line := strings.NewReplacer("redis-stream:coord", keyPrefix, "orders", prefix).Replace(strings.Join(list[3:], " "))
+		rights := append(strings.Fields(line), more(ofAll)...)
+		if user == "coordinator" {
+			rights = append(rights, more(ofCoordinator)...)
+			rights = append(rights, "-subscribe", "-unsubscribe", "-publish")
+		}
+		args := []any{"ACL", "SETUSER", names[user]}
+		for _, right := range rights {
+			args = append(args, right)
+		}
+		for _, node := range cluster.Nodes {
+			if err := node.Client(t).Do(t.Context(), args...).Err(); err != nil {
+				t.Fatalf("%v: %v", args, err)
+			}
+		}
+	}
+	secret := func(user string) string {
+		i := slices.IndexFunc(words[user], func(word string) bool { return strings.HasPrefix(word, ">") })
+		return words[user][i][1:]
+	}
+	as := func(user string) redis.UniversalClient {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Username: names[user], Password: secret(user), MaxRetries: -1})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	s := startServer(t, fmt.Sprintf("redis+cluster://%s:%s@%s", names["coordinator"], secret("coordinator"), strings.Join(cluster.Addrs(), ",")), keyPrefix)
+	api := connect(t, s.URL())
+	declare(t, api, prefix, 2, protocol.ReshardingPolicy{})
+	putGroup(t, api, prefix, "g", protocol.GroupSpec{MemberLeaseMs: 2500, HeartbeatIntervalMs: 500})
+	tr := startTraffic(t, as("producer"), prefix, "g", trafficConfig{producers: 1, consumers: 2, keys: 20, perSecond: 60, consumersRedis: as("consumer")},
+		func() *client.Client { return connect(t, s.URL()) })
+	for _, to := range []int64{4, 1} {
+		from := tr.book.Count().Handled
+		tr.until("traffic", 60*time.Second, func(t ledger.Tally) bool { return t.Handled > from+20 })
+		declare(t, api, prefix, to, protocol.ReshardingPolicy{})
+	}
+	tr.finish()
+	if err := api.DeleteGroup(t.Context(), prefix, "g", protocol.DeleteGroupRequest{Force: true, RequestedBy: "e2e", Reason: "over"}, client.Call{}); err != nil {
+		t.Errorf("deletion of the group: %v", err)
+	}
+	if err := api.DeleteStream(t.Context(), prefix, protocol.DeleteStreamRequest{Force: true, Confirm: prefix, RequestedBy: "e2e", Reason: "over"}, client.Call{}); err != nil {
+		t.Errorf("deletion of the stream: %v", err)
+	}
+	for _, node := range cluster.Nodes {
+		list, err := node.Client(t).ACLLog(t.Context(), 100).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			if strings.HasSuffix(e.Username, prefix) {
+				t.Errorf("refused with the documented rights: %s: %s %s (%s)", e.Username, e.Reason, e.Object, e.Context)
+			}
+		}
+	}
+}
