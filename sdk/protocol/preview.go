@@ -77,6 +77,7 @@ type RemovalPreview struct {
 	StreamPrefix  string    `json:"streamPrefix"`
 	ConsumerGroup string    `json:"consumerGroup"`
 	TakenAt       time.Time `json:"takenAt"`
+	Generation    int64     `json:"generation"`  // of the group, that was looked at
 	Force         bool      `json:"force"`       // as asked for
 	LiveMembers   int       `json:"liveMembers"` // whose lease has not ended
 	// What the group has left, in sum and on each shard that has some of it, ascending.

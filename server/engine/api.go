@@ -91,7 +91,7 @@ type API interface {
 	// shard. Without force: GROUP_HAS_ACTIVE_MEMBERS, GROUP_NOT_EMPTY.
 	DeleteGroup(ctx context.Context, prefix, group string, force bool, m Mutation) (protocol.Group, error)
 	// PreviewGroupRemoval is what DeleteGroup would do, as far as it can be known; it changes nothing.
-	PreviewGroupRemoval(ctx context.Context, prefix, group string, force bool) (protocol.RemovalPreview, error)
+	PreviewGroupRemoval(ctx context.Context, prefix, group string, force bool, ifMatch int64) (protocol.RemovalPreview, error)
 	Members(ctx context.Context, prefix, group string) ([]protocol.MemberView, error)
 	Assignments(ctx context.Context, prefix, group string) (protocol.Assignments, error)
 

@@ -67,15 +67,16 @@ func (e *Engine) DeleteGroup(ctx context.Context, prefix, groupName string, forc
 // PreviewGroupRemoval is what DeleteGroup would do, as far as it can be known; it changes nothing,
 // and runs beside the actor of the stream, which it asks once for what is stored. A group that
 // there is not is GROUP_NOT_FOUND here as there.
-func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName string, force bool) (protocol.RemovalPreview, error) {
+func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName string, force bool, ifMatch int64) (protocol.RemovalPreview, error) {
 	s, err := e.look(ctx, prefix)
 	if err != nil {
 		return protocol.RemovalPreview{}, err
 	}
-	f := stream.RemovalFacts{At: s.now}
-	if _, refused := groupView(aggregate.Begin(s.unit, s.now, nil), groupName); refused != nil {
+	view, refused := groupView(aggregate.Begin(s.unit, s.now, nil), groupName)
+	if refused != nil {
 		return protocol.RemovalPreview{}, refused
 	}
+	f := stream.RemovalFacts{At: s.now, Generation: view.Generation}
 	started := time.Now()
 	if f.Left, err = e.backlog(ctx, prefix, s, groupName); err != nil {
 		return protocol.RemovalPreview{}, err
@@ -84,7 +85,7 @@ func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName stri
 		f.Refused = append(f.Refused, protocol.NewError(protocol.CodeStateVersionConflict, fmt.Sprintf(
 			"the shards took %s to answer; what they say of group %q counts for %s", took.Round(time.Millisecond), groupName, redisstore.EffectLease)))
 	}
-	f.Refused = append(f.Refused, s.refusesRemoval(groupName, force, f.Left)...)
+	f.Refused = append(f.Refused, s.refusesRemoval(groupName, force, ifMatch, f.Left)...)
 	rows, now, err := e.leases(ctx, prefix, groupName, s, &f.Unknown)
 	if err != nil {
 		return protocol.RemovalPreview{}, err
@@ -94,17 +95,24 @@ func (e *Engine) PreviewGroupRemoval(ctx context.Context, prefix, groupName stri
 }
 
 // refusesRemoval is why DeleteGroup would be refused, found out by the very call on a turn that is
-// thrown away. Behind a live member, what is left is told as well.
-func (s stored) refusesRemoval(groupName string, force bool, left stream.Backlog) []*protocol.Error {
+// thrown away. Behind a wrong generation and a live member, the rest is told as well.
+func (s stored) refusesRemoval(groupName string, force bool, ifMatch int64, left stream.Backlog) (all []*protocol.Error) {
 	unfinished := left.Refusal(groupName)
-	refused := aggregate.Begin(s.unit, s.now, nil).DeleteGroup(groupName, force, 0, unfinished)
-	switch {
-	case refused == nil:
-		return nil
-	case refused.Code == protocol.CodeGroupHasMembers && unfinished != nil:
-		return []*protocol.Error{refused, unfinished}
+	for {
+		refused := aggregate.Begin(s.unit, s.now, nil).DeleteGroup(groupName, force, ifMatch, unfinished)
+		if refused == nil {
+			return all
+		}
+		all = append(all, refused)
+		switch {
+		case refused.Code == protocol.CodeGenerationMismatch && ifMatch != 0:
+			ifMatch = 0
+			continue
+		case refused.Code == protocol.CodeGroupHasMembers && unfinished != nil:
+			all = append(all, unfinished)
+		}
+		return all
 	}
-	return []*protocol.Error{refused}
 }
 
 // backlog looks at every shard for what a group has left there, nothing when there is no such group.

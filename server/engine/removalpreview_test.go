@@ -26,7 +26,7 @@ func (w *world) removeAsPreviewed(e *engine.Engine, group string, force bool) pr
 	t := w.t
 	t.Helper()
 	before := w.everything()
-	p, err := e.PreviewGroupRemoval(t.Context(), w.prefix, group, force)
+	p, err := e.PreviewGroupRemoval(t.Context(), w.prefix, group, force, 0)
 	if after := w.everything(); !maps.Equal(before, after) {
 		t.Errorf("the dry run has changed something:\n%v\n%v", before, after)
 	}
@@ -180,7 +180,7 @@ func TestRemovalPreviewOfNothing(t *testing.T) {
 	w.removeAsPreviewed(e, "g", false)
 	w.create(e, 1)
 	w.removeAsPreviewed(e, "g", false)
-	if _, err := e.PreviewGroupRemoval(t.Context(), w.prefix, "g", true); refusal(err).Code != protocol.CodeGroupNotFound {
+	if _, err := e.PreviewGroupRemoval(t.Context(), w.prefix, "g", true, 0); refusal(err).Code != protocol.CodeGroupNotFound {
 		t.Errorf("after the removal: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestRemovalPreviewWhileResharding(t *testing.T) {
 
 func (w *world) previewRemoval(e *engine.Engine, group string, force bool) protocol.RemovalPreview {
 	w.t.Helper()
-	p, err := e.PreviewGroupRemoval(w.t.Context(), w.prefix, group, force)
+	p, err := e.PreviewGroupRemoval(w.t.Context(), w.prefix, group, force, 0)
 	if err != nil {
 		w.t.Fatalf("preview of the removal of %s: %v", group, err)
 	}
@@ -257,5 +257,35 @@ func TestRemovalPreviewOfSlowShards(t *testing.T) {
 	}
 	if p := w.previewRemoval(e, "g", true); len(p.Blockers) != 0 {
 		t.Errorf("by force: %+v", p)
+	}
+}
+
+// A removal that presupposes another generation is refused, and the dry run says what else is in
+// the way; the generation that it names is the one that is accepted.
+func TestRemovalPreviewOfAGeneration(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.Shared(t).Client(t))
+	e := w.keeper("a", time.Hour, time.Hour, nil).Engine
+	w.create(e, 1)
+	w.pour(0, 1)
+	for _, ifMatch := range []int64{7, engine.MustBeNew} {
+		p, err := e.PreviewGroupRemoval(t.Context(), w.prefix, "g", false, ifMatch)
+		if err != nil || p.Generation != 1 || len(p.Blockers) != 2 || p.Blockers[0].Code != string(protocol.CodeGenerationMismatch) || p.Blockers[1].Code != string(protocol.CodeGroupNotEmpty) {
+			t.Errorf("generation %d: %+v, %v", ifMatch, p, err)
+		}
+		m := mutation("DELETE_GROUP")
+		m.IfMatch = ifMatch
+		if _, err := e.DeleteGroup(t.Context(), w.prefix, "g", true, m); refusal(err).Code != protocol.CodeGenerationMismatch {
+			t.Errorf("generation %d: %v", ifMatch, err)
+		}
+	}
+	p, err := e.PreviewGroupRemoval(t.Context(), w.prefix, "g", true, 1)
+	if err != nil || len(p.Blockers) != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	m := mutation("DELETE_GROUP")
+	m.IfMatch = p.Generation
+	if _, err := e.DeleteGroup(t.Context(), w.prefix, "g", true, m); err != nil {
+		t.Error(err)
 	}
 }

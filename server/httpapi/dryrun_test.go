@@ -73,8 +73,8 @@ func TestDryRunOfARemoval(t *testing.T) {
 		`{"force":false,"requestedBy":"me","reason":"why"}`: false, `{"force":true,"requestedBy":"me","reason":"why"}`: true,
 	} {
 		b := setup(t, allUsers)
-		got := b.do("DELETE", Base+"/streams/a%3Ab/groups/g?dryRun=true", body, as("reader"))
-		if got.Code != http.StatusOK {
+		got := b.do("DELETE", Base+"/streams/a%3Ab/groups/g?dryRun=true", body, as("reader"), header("If-Match", `"3"`))
+		if got.Code != http.StatusOK || got.Header().Get("ETag") != `"3"` {
 			t.Errorf("%s: %d %s", body, got.Code, got.Body)
 			continue
 		}
@@ -83,7 +83,7 @@ func TestDryRunOfARemoval(t *testing.T) {
 		if want := sampleRemovalPreview("a:b", "g", force); !reflect.DeepEqual(preview, want) {
 			t.Errorf("%s: got  %+v\nwant %+v", body, preview, want)
 		}
-		if call := b.engine.last(t, "PreviewGroupRemoval"); call.prefix != "a:b" || call.group != "g" || call.force != force || len(b.engine.calls) != 1 || len(b.engine.audits) != 0 {
+		if call := b.engine.last(t, "PreviewGroupRemoval"); call.prefix != "a:b" || call.group != "g" || call.force != force || call.mutation.IfMatch != 3 || len(b.engine.calls) != 1 || len(b.engine.audits) != 0 {
 			t.Errorf("%s: calls %+v, audits %v", body, b.engine.calls, b.engine.audits)
 		}
 	}

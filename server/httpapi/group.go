@@ -106,10 +106,14 @@ func (h *Handler) previewGroupRemoval(ctx context.Context, c *call) (reply, erro
 	if err := checkIdempotencyKey(c.r.Header); err != nil {
 		return reply{}, err
 	}
-	if _, err := ifMatch(c.r.Header); err != nil {
+	generation, err := ifMatch(c.r.Header)
+	if err != nil {
 		return reply{}, err
 	}
-	preview, err := h.engine.PreviewGroupRemoval(ctx, prefix, name, body.Force)
+	preview, err := h.engine.PreviewGroupRemoval(ctx, prefix, name, body.Force, generation)
+	if err == nil {
+		c.w.Header().Set("ETag", etag(preview.Generation))
+	}
 	return ok(preview), err
 }
 

@@ -218,14 +218,14 @@ func (f *fakeEngine) DeleteGroup(_ context.Context, prefix, group string, force 
 
 func sampleRemovalPreview(prefix, group string, force bool) protocol.RemovalPreview {
 	return protocol.RemovalPreview{
-		StreamPrefix: prefix, ConsumerGroup: group, TakenAt: at, Force: force, LiveMembers: 1, Pending: 3, Undelivered: 1007, UndeliveredMore: true,
+		StreamPrefix: prefix, ConsumerGroup: group, TakenAt: at, Generation: 3, Force: force, LiveMembers: 1, Pending: 3, Undelivered: 1007, UndeliveredMore: true,
 		Shards:   []protocol.ShardBacklog{{ShardIndex: 1, Pending: 3, Undelivered: 7}, {ShardIndex: 4, Undelivered: 1000, UndeliveredMore: true}},
 		Blockers: []protocol.PreviewNote{{Code: "GROUP_NOT_EMPTY", Message: "not yet"}}, Risks: []protocol.PreviewNote{}, Unknown: []string{"shard 2"},
 	}
 }
 
-func (f *fakeEngine) PreviewGroupRemoval(_ context.Context, prefix, group string, force bool) (protocol.RemovalPreview, error) {
-	return sampleRemovalPreview(prefix, group, force), f.record(recorded{call: "PreviewGroupRemoval", prefix: prefix, group: group, force: force})
+func (f *fakeEngine) PreviewGroupRemoval(_ context.Context, prefix, group string, force bool, ifMatch int64) (protocol.RemovalPreview, error) {
+	return sampleRemovalPreview(prefix, group, force), f.record(recorded{call: "PreviewGroupRemoval", prefix: prefix, group: group, force: force, mutation: engine.Mutation{IfMatch: ifMatch}})
 }
 
 func (f *fakeEngine) Members(_ context.Context, prefix, group string) ([]protocol.MemberView, error) {

@@ -8,17 +8,18 @@ import (
 
 // RemovalFacts is what the shell has found out for the dry run of a group's removal.
 type RemovalFacts struct {
-	At      protocol.Instant
-	Refused []*protocol.Error // why the call would be refused, the first one as it would be
-	Left    Backlog
-	Live    int      // members that are alive
-	Unknown []string // what could not be found out besides, in sentences
+	At         protocol.Instant
+	Generation int64             // of the group
+	Refused    []*protocol.Error // why the call would be refused, the first one as it would be
+	Left       Backlog
+	Live       int      // members that are alive
+	Unknown    []string // what could not be found out besides, in sentences
 }
 
 // RemovalPreview says what the removal of a group would do, as far as the facts tell.
 func RemovalPreview(prefix, group string, force bool, f RemovalFacts) protocol.RemovalPreview {
 	p := protocol.RemovalPreview{
-		StreamPrefix: prefix, ConsumerGroup: group, TakenAt: f.At.Time(), Force: force, LiveMembers: f.Live,
+		StreamPrefix: prefix, ConsumerGroup: group, TakenAt: f.At.Time(), Generation: f.Generation, Force: force, LiveMembers: f.Live,
 		Shards: []protocol.ShardBacklog{}, Blockers: []protocol.PreviewNote{}, Risks: []protocol.PreviewNote{}, Unknown: listed(f.Unknown),
 	}
 	for _, s := range f.Left.Shards {
