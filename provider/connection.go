@@ -29,6 +29,7 @@ type connection struct {
 	requestedBy     string // terraform:<workspace>, unless configured
 	requestIDPrefix string
 	tokens          *OpenTokens // nil: not kept
+	claims          claims
 }
 
 // connect makes the connection that all resources of one provider instance share. Nothing is
@@ -48,8 +49,11 @@ func connect(s settings, retries int, timeout time.Duration, userAgent string) (
 	if s.tokenFile != "" {
 		cfg.TokenSource = func() (string, error) {
 			token, err := readToken(s.tokenFile, os.ReadFile)
+			if err != nil {
+				return "", &tokenFileError{err}
+			}
 			conn.secrets.add(token)
-			return token, err
+			return token, nil
 		}
 		if _, err := cfg.TokenSource(); err != nil { // so that its token is a secret from the start
 			return nil, &problem{"token_file", err.Error()}

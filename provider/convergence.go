@@ -27,6 +27,9 @@ const (
 	// outageBudget is how long a coordinator that does not answer is borne while waiting. A
 	// rolling restart or a failover of Redis is over by then.
 	outageBudget = 2 * time.Minute
+	// tokenFileBudget is how long a token file that cannot be read is borne: whoever renews it may
+	// be about to write it.
+	tokenFileBudget = 10 * time.Second
 	// consistencyWindow is how long "not found" is not believed for what was just accepted:
 	// another replica may answer.
 	consistencyWindow = 10 * time.Second
@@ -149,11 +152,17 @@ func (o operation) callFor(prefix string, want protocol.StreamSpec, seen *protoc
 	if seen != nil {
 		call.IfMatch = seen.Generation
 	}
-	text, err := json.Marshal([]any{o.conn.requestedBy, prefix, want, call.IfMatch})
-	if err == nil { // of strings and numbers: it always is
-		call.IdempotencyKey = uuid.NewSHA1(uuid.NameSpaceURL, text).String()
-	}
+	call.IdempotencyKey = keyOf(o.conn.requestedBy, prefix, want, call.IfMatch)
 	return call
+}
+
+// keyOf makes the same idempotency key of the same parts, strings and numbers, always.
+func keyOf(parts ...any) string {
+	text, err := json.Marshal(parts)
+	if err != nil { // of strings and numbers: it never is
+		return uuid.NewString()
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, text).String()
 }
 
 // unread is what is known of a resharding before it could be read: enough not to lose its id,
@@ -208,10 +217,14 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 			if failing.IsZero() {
 				failing = asked
 			}
-			if down := time.Since(failing); down > outageBudget {
+			budget, problem := outageBudget, "the coordinator does not answer; the resharding goes on by itself"
+			if _, here := errors.AsType[*tokenFileError](err); here {
+				budget, problem = tokenFileBudget, "there is no token to ask the coordinator with; the resharding goes on by itself"
+			}
+			if down := time.Since(failing); down > budget {
 				return r, fmt.Errorf("no answer for %s: %w", down.Round(time.Second), err)
 			}
-			tflog.Warn(ctx, "the coordinator does not answer; the resharding goes on by itself", map[string]any{"error": err.Error()})
+			tflog.Warn(ctx, problem, map[string]any{"error": err.Error()})
 			if err := pause(ctx, askAgain); err != nil { // on top of the client's own back-off
 				return r, err
 			}
@@ -353,6 +366,9 @@ func (c *connection) latest(parent context.Context, s protocol.Stream, r protoco
 func (c *connection) stopped(parent context.Context, r protocol.Resharding, err error, argument string, waited time.Duration) (summary, detail string) {
 	const goesOn = "\n\nThe coordinator goes on with it by itself; nothing was cancelled. Apply again to attach to it and wait for its end."
 	switch {
+	case errors.Is(err, protocol.ErrStreamNotFound), errors.Is(err, protocol.ErrReshardingNotFound):
+		return "The stream is gone", redact(fmt.Sprintf("%s, as last seen. Now the coordinator knows nothing of it: %v\n\n"+
+			"It was removed meanwhile, or Redis has lost its data. Run terraform plan to see what is left.", strings.TrimSuffix(describe(r), "."), err), c.secrets)
 	case parent.Err() != nil:
 		return "Interrupted while a resharding is running", redact(describe(r)+goesOn, c.secrets)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/attr/xattr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
@@ -135,5 +137,21 @@ func (v durationBetween) ValidateString(_ context.Context, req validator.StringR
 	if err == nil && (d < v.least || d > v.most) { // the type itself reports what does not parse
 		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
 			"%s: is %s; it must be between %s and %s", req.Path, req.ConfigValue.ValueString(), formatDuration(v.least), formatDuration(v.most)))
+	}
+}
+
+// checkTimeouts refuses times in which nothing can be done; that they are durations at all, the
+// type of timeouts checks.
+func checkTimeouts(t timeouts.Value, diags *diag.Diagnostics) {
+	for operation, v := range t.Attributes() {
+		text, ok := v.(basetypes.StringValue)
+		if !ok || !declared(text) {
+			continue
+		}
+		if d, err := time.ParseDuration(text.ValueString()); err == nil && d <= 0 {
+			at := path.Root("timeouts").AtName(operation)
+			diags.AddAttributeError(at, "Invalid "+at.String(), fmt.Sprintf(
+				"%s: is %q; it must be longer than nothing, such as \"10m\". Leave it out for the default", at, text.ValueString()))
+		}
 	}
 }

@@ -357,7 +357,7 @@ func TestAccBadDay(t *testing.T) {
 	add("truncated", answering(200, "application/json", `{"status":"UP","coordin`), "coordinator", "", "cut short")
 	add("slow", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		for _, b := range []byte(`{"streamPrefix":"slow-but-whole","shards":[]}`) {
+		for _, b := range []byte(`{"streamPrefix":"orders","shards":[]}`) {
 			_, _ = w.Write([]byte{b}) // the client may have closed already
 			_ = http.NewResponseController(w).Flush()
 			select {

@@ -268,6 +268,12 @@ func credentialConflict(cfg providerModel) *problem {
 	return nil
 }
 
+// tokenFileError is a token file that gave no token when one was to be sent.
+type tokenFileError struct{ err error }
+
+func (e *tokenFileError) Error() string { return e.err.Error() }
+func (e *tokenFileError) Unwrap() error { return e.err }
+
 // readToken reads a token file. Its error names the file, never what stands in it.
 func readToken(path string, readFile func(string) ([]byte, error)) (string, error) {
 	text, err := readFile(path)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
@@ -204,6 +203,7 @@ func (r *shardCountResource) ValidateConfig(ctx context.Context, req resource.Va
 		return
 	}
 	checkRetention(ctx, config.Retention, &resp.Diagnostics)
+	checkTimeouts(config.Timeouts, &resp.Diagnostics)
 	force, prefix := config.ForceDestroy, config.StreamPrefix
 	if !force.IsNull() && !force.IsUnknown() && !prefix.IsUnknown() && force.ValueString() != prefix.ValueString() {
 		resp.Diagnostics.AddAttributeError(path.Root("force_destroy"), "Invalid force_destroy", fmt.Sprintf(
@@ -311,19 +311,35 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	// A stream with the same desired state is what an interrupted apply has left behind. One
-	// with no shards, from a creation that was rolled back or a destroy that was interrupted, has
-	// nothing to lose. Any other belongs to somebody else.
+	label := fmt.Sprintf("stream %q", prefix)
+	claim, leave, err := r.conn.claims.enter(ctx, label)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	defer leave()
+	if claim.made {
+		resp.Diagnostics.Append(twice(label))
+		return
+	}
+
+	// What is there already may be what an interrupted apply has left behind.
 	var seen *protocol.Stream
 	switch s, err := r.conn.client.Stream(ctx, prefix); {
 	case errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
-	case (s.Status.ShardCount != 0 || s.Status.ActiveReshardingID != "") && !sameSpec(s.Spec, want):
-		resp.Diagnostics.Append(exists("Stream", prefix, strings.Join(specDifferences(s.Spec, want), "; "), prefix))
-		return
 	default:
+		foreign, err := r.conn.foreign(ctx, s, want)
+		if err != nil {
+			resp.Diagnostics.Append(r.conn.diagnose(what, err))
+			return
+		}
+		if foreign != "" {
+			resp.Diagnostics.Append(exists("Stream", prefix, redact(foreign, r.conn.secrets), prefix))
+			return
+		}
 		seen = &s
 	}
 
@@ -332,8 +348,9 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
+	claim.made = true
 	save := func(s protocol.Stream, last *protocol.Resharding) {
-		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
 		state := plan.settled(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -402,7 +419,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
 	if resp.Private != nil { // a list has no private state
-		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s)...)
+		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s.Generation)...)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
@@ -451,7 +468,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// From here on the coordinator has the desired state. Until the stream has converged the state
 	// shows what it has: the new policy and resharding, but the shard count before.
 	save := func(r protocol.Resharding) {
-		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
 		state.observe(parent, s, &r)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -482,7 +499,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		last = nil
 	}
 	state = plan.settled(parent, s, last, state.LastResharding)
-	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
+	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
 	resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 }
 
@@ -506,6 +523,18 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
+	label := fmt.Sprintf("stream %q", prefix)
+	claim, leave, err := r.conn.claims.enter(ctx, label)
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	defer leave()
+	if claim.made {
+		resp.Diagnostics.Append(stays(label))
+		return
+	}
+
 	seen, err := r.conn.client.Stream(ctx, prefix)
 	if errors.Is(err, protocol.ErrStreamNotFound) {
 		return
@@ -526,7 +555,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		}
 		if id != "" {
 			save := func(r protocol.Resharding) {
-				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s)...)
+				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
 				state.observe(parent, s, &r)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}

@@ -209,6 +209,8 @@ func TestShardCountValidation(t *testing.T) {
 		{"drain_timeout long", attrs{"drain_timeout": "200h"}, []string{"drain_timeout", "168h"}},
 		{"pause_timeout fine", attrs{"pause_timeout": "1000000001ns"}, []string{"pause_timeout", "millisecond"}},
 		{"reason long", attrs{"reason": strings.Repeat("x", 1025)}, []string{"reason", "1024"}},
+		{"no time to create", attrs{"timeouts": attrs{"create": "0s"}}, []string{"timeouts.create", "0s", "longer than nothing"}},
+		{"less than no time to update", attrs{"timeouts": attrs{"update": "-1m"}}, []string{"timeouts.update", "-1m", "longer than nothing"}},
 		{"ignore_groups", attrs{"ignore_groups": []string{"a b"}}, []string{"ignore_groups", "white space"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -594,11 +596,90 @@ func TestShardCountCreateOnExisting(t *testing.T) {
 	if n := len(f.mutations()); n != 1 {
 		t.Errorf("%d mutations", n)
 	}
-	// With the same settings it is what an apply has left behind that was killed.
+	// With the same settings, and by the same requester, it is what an apply has left behind that
+	// was killed.
 	again := c.must(c.none(shardCount), orders(2))
 	if !again.state.Equal(i.state) {
 		t.Errorf("state is %s, want %s", again.state, i.state)
 	}
+	// The settings alone prove nothing: somebody else has the same defaults.
+	for _, change := range []struct {
+		of  func(r *protocol.Resharding)
+		why string
+	}{
+		{func(r *protocol.Resharding) { r.RequestedBy = "terraform:staging" }, `it was made by "terraform:staging"`},
+		{func(r *protocol.Resharding) { r.FromShardCount = 4 }, "has been resharded"},
+	} {
+		f.set(func() { change.of(f.records["rs-1"]) })
+		p := c.plan(c.none(shardCount), orders(2))
+		oneError(t, p.diags, "already exists", change.why, "terraform import")
+		p.diags = nil
+		_, diags := c.apply(t.Context(), p)
+		oneError(t, diags, "already exists", change.why, "terraform import")
+		f.set(func() { f.records["rs-1"].RequestedBy = "terraform:default" })
+	}
+	if n := len(f.mutations()); n != 1 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
+// Two resources of one name in one run: the second is refused, though the stream is just what it
+// would make.
+func TestShardCountTwice(t *testing.T) {
+	c, f := setup(t)
+	one, two := c.plan(c.none(shardCount), orders(2)), c.plan(c.none(shardCount), orders(2))
+	if _, diags := c.apply(t.Context(), one); failed(diags) {
+		t.Fatal(errorsOf(diags))
+	}
+	_, diags := c.apply(t.Context(), two)
+	oneError(t, diags, "Two resources of one name", "orders")
+	if n := len(f.mutations()); n != 1 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
+// A replacement that creates before it destroys, and keeps the name: the stream is one and stays.
+func TestShardCountReplacedByItself(t *testing.T) {
+	c, f := setup(t)
+	old := c.must(c.none(shardCount), orders(2))
+	creation, destroy := c.plan(c.none(shardCount), orders(2)), c.plan(old, nil)
+	i, diags := c.apply(t.Context(), creation)
+	c.ok(diags)
+	gone, diags := c.apply(t.Context(), destroy)
+	c.ok(diags)
+	if w := warningsOf(diags); len(w) != 1 || !strings.Contains(w[0], "Not destroyed") || !gone.state.IsNull() || f.streams["orders"] == nil {
+		t.Errorf("warnings %q, state %s, stream %v", w, gone.state, f.streams["orders"])
+	}
+	if p := c.plan(c.refresh(i), orders(2)); !p.noop() {
+		t.Errorf("plan is not empty: %s", p.state)
+	}
+	// The other way round, and at once: the creation waits for the end of the destroy.
+	creation, destroy = c.plan(c.none(shardCount), orders(2)), c.plan(i, nil)
+	f.set(func() { f.block = true })
+	destroyed := make(chan struct{})
+	go func() {
+		defer close(destroyed)
+		if _, diags := c.apply(t.Context(), destroy); failed(diags) {
+			t.Errorf("destroy: %q", errorsOf(diags))
+		}
+	}()
+	eventually(t, "the destroy drains", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.streams["orders"].Status.ActiveReshardingID != ""
+	})
+	created := make(chan instance)
+	go func() {
+		i, diags := c.apply(t.Context(), creation)
+		if failed(diags) {
+			t.Errorf("create: %q", errorsOf(diags))
+		}
+		created <- i
+	}()
+	f.set(func() { f.block = false })
+	f.finish(t, "orders", protocol.PhaseCompleted, "")
+	<-destroyed
+	wantField(t, <-created, "shard_count", "2")
 }
 
 // A coordinator that does not answer for a while during the wait is borne.

@@ -17,6 +17,7 @@ import (
 // core plays Terraform's part of the provider protocol, without the process: a plan and an
 // apply take a millisecond, and a test sees exactly what Terraform would store.
 type core struct {
+	config attrs // of the provider; as it was configured last; nil: not yet
 	t      *testing.T
 	server tfprotov6.ProviderServer
 	schema *tfprotov6.GetProviderSchemaResponse
@@ -60,6 +61,7 @@ func (c *core) configure(config attrs) []*tfprotov6.Diagnostic {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.config = config
 	return resp.Diagnostics
 }
 
@@ -140,6 +142,9 @@ func (p planned) noop() bool { return p.state.Equal(p.prior.state) }
 // are not configured, the prior value.
 func (c *core) plan(prior instance, config attrs) planned {
 	c.t.Helper()
+	if c.config != nil { // a plan begins another run of Terraform, with a provider of its own
+		c.ok(c.configure(c.config))
+	}
 	typ := c.typ(prior.kind)
 	cfg := object(typ, config)
 	proposed := cfg

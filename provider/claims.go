@@ -1,0 +1,59 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+)
+
+// claims keeps creations and destroys of one name, within one run of Terraform, out of each other's
+// way. The coordinator knows objects by their names alone, Terraform by addresses: a replacement
+// with create_before_destroy, and a resource whose address was changed without a moved block, are
+// to Terraform two objects of which one is made and the other destroyed, in either order or at once.
+// The zero value is ready.
+type claims struct {
+	mu    sync.Mutex
+	known map[string]*claim
+}
+
+// claim is one name in this run.
+type claim struct {
+	turn chan struct{} // holds one token: whose it is
+	made bool          // created, or taken over, by this run
+}
+
+// enter waits for the turn of what is called label, such as `stream "orders"`, and returns how to
+// end it.
+func (c *claims) enter(ctx context.Context, label string) (*claim, func(), error) {
+	c.mu.Lock()
+	if c.known == nil {
+		c.known = map[string]*claim{}
+	}
+	one := c.known[label]
+	if one == nil {
+		one = &claim{turn: make(chan struct{}, 1)}
+		c.known[label] = one
+	}
+	c.mu.Unlock()
+	select {
+	case one.turn <- struct{}{}:
+		return one, func() { <-one.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("waiting for another resource of this run that makes or destroys %s: %w", label, ctx.Err())
+	}
+}
+
+// twice is the refusal of a second resource of one name.
+func twice(label string) diag.Diagnostic {
+	return diag.NewErrorDiagnostic("Two resources of one name", fmt.Sprintf(
+		"Another resource of this configuration has just made %s. One object is one resource: remove one of the two, or give it a name of its own.", label))
+}
+
+// stays is the warning of a destroy that is none.
+func stays(label string) diag.Diagnostic {
+	return diag.NewWarningDiagnostic("Not destroyed: another resource has it now", fmt.Sprintf(
+		"A resource of this run was given %s before its former one was destroyed: by create_before_destroy without a change of name, or by a change of address without a moved block. "+
+			"The coordinator knows it by its name alone, so it was left as it is, with all that it holds, and belongs to the new resource. Nothing was replaced.", label))
+}
