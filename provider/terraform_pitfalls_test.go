@@ -161,40 +161,62 @@ resource "redisstream_shard_count" "orders" {
   shard_count   = var.shards
 }
 `, prefix)
-	one, two := newWorkdir(t, config), newWorkdir(t, config)
-	one.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
-	two.terraform(0, nil, "import", "-var=shards=2", "redisstream_shard_count.orders", prefix)
-	wants := map[*workdir]int{one: 4, two: 6}
-	for w, n := range wants {
-		w.terraform(0, nil, "plan", "-out=plan.bin", fmt.Sprintf("-var=shards=%d", n))
+	spaces := map[string]*workdir{"blue": newWorkdir(t, config), "green": newWorkdir(t, config)}
+	other := map[string]string{"blue": "green", "green": "blue"}
+	for name, w := range spaces {
+		w.terraform(0, nil, "workspace", "new", name)
 	}
-	won, lost := []int{}, ""
-	var mu sync.Mutex
-	var running sync.WaitGroup
-	for w, n := range wants {
-		cmd, out := w.start(nil, "apply", "plan.bin")
-		running.Go(func() {
-			err := cmd.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				won = append(won, n)
-			} else {
-				lost += out.String()
+	// race applies in both at once, and says who won and what the other was told.
+	race := func(args map[string][]string) (winner, lost string) {
+		t.Helper()
+		var mu sync.Mutex
+		var running sync.WaitGroup
+		won := []string{}
+		for name, w := range spaces {
+			cmd, out := w.start(nil, append([]string{"apply"}, args[name]...)...)
+			running.Go(func() {
+				err := cmd.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					won = append(won, name)
+				} else {
+					lost += out.String()
+				}
+			})
+		}
+		running.Wait()
+		if len(won) != 1 || strings.Count(lost, "Error: ") != 1 {
+			t.Fatalf("%q of two applies succeeded:\n%s", won, lost)
+		}
+		return won[0], unwrap(lost)
+	}
+	says := func(lost string, either ...string) {
+		t.Helper()
+		for _, words := range either {
+			if strings.Contains(lost, words) {
+				return
 			}
-		})
+		}
+		t.Errorf("the loser is told none of %q:\n%s", either, lost)
 	}
-	running.Wait()
-	if len(won) != 1 {
-		t.Fatalf("%d of two applies succeeded:\n%s", len(won), lost)
+
+	create := []string{"-auto-approve", "-var=shards=2"}
+	winner, lost := race(map[string][]string{"blue": create, "green": create})
+	says(lost, fmt.Sprintf("it was made by \"terraform:%s\"", winner), "changed meanwhile")
+	spaces[other[winner]].terraform(0, nil, "import", "-var=shards=2", "redisstream_shard_count.orders", prefix)
+
+	wants := map[string]int{"blue": 4, "green": 6}
+	for name, n := range wants {
+		spaces[name].terraform(0, nil, "plan", "-out=plan.bin", fmt.Sprintf("-var=shards=%d", n))
 	}
-	if text := unwrap(lost); !strings.Contains(text, "changed since the plan") && !strings.Contains(text, "changed meanwhile") && !strings.Contains(text, "Another resharding is running") {
-		t.Errorf("the loser says:\n%s", lost)
-	}
+	winner, lost = race(map[string][]string{"blue": {"plan.bin"}, "green": {"plan.bin"}})
+	says(lost, "changed since the plan", "changed meanwhile", "Another resharding is running")
 	list, err := c.client.Reshardings(t.Context(), prefix)
-	if err != nil || len(list.Reshardings) != 2 || list.Reshardings[0].ToShardCount != won[0] {
-		t.Errorf("%d won, reshardings: %+v, %v", won[0], list.Reshardings, err)
+	if err != nil || len(list.Reshardings) != 2 || list.Reshardings[0].ToShardCount != wants[winner] || list.Reshardings[0].RequestedBy != "terraform:"+winner {
+		t.Errorf("%s won, reshardings: %+v, %v", winner, list.Reshardings, err)
 	}
+	spaces[winner].terraform(0, nil, "plan", "-detailed-exitcode", fmt.Sprintf("-var=shards=%d", wants[winner]))
 }
 
 // A plan of many resources with nothing to do asks once for each of them, and no more at a time
