@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"fmt"
+	"math/big"
 
 	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -48,11 +49,15 @@ func newShardIndexFunction() function.Function {
 		result: function.Int64Return{},
 		run: func(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
 			var key string
-			var count int64
-			if resp.Error = req.Arguments.Get(ctx, &key, &count); resp.Error != nil || !countFits(resp, 1, count, 1) {
+			var number *big.Float
+			if resp.Error = req.Arguments.Get(ctx, &key, &number); resp.Error != nil {
 				return
 			}
-			index, _ := protocol.ShardIndex([]byte(key), int(count)) // a count of 1 or more has a shard
+			count, ok := countArgument(resp, 1, number, 1)
+			if !ok {
+				return
+			}
+			index, _ := protocol.ShardIndex([]byte(key), count) // a count of 1 or more has a shard
 			resp.Error = resp.Result.Set(ctx, int64(index))
 		},
 	}
@@ -70,15 +75,16 @@ func newShardKeysFunction() function.Function {
 		result: function.ListReturn{ElementType: types.StringType},
 		run: func(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
 			var prefix string
-			var count int64
-			if resp.Error = req.Arguments.Get(ctx, &prefix, &count); resp.Error != nil {
+			var number *big.Float
+			if resp.Error = req.Arguments.Get(ctx, &prefix, &number); resp.Error != nil {
 				return
 			}
 			if e := protocol.CheckName("prefix", prefix); e != nil {
 				resp.Error = function.NewArgumentFuncError(0, e.Message)
 				return
 			}
-			if !countFits(resp, 1, count, 0) {
+			count, ok := countArgument(resp, 1, number, 0)
+			if !ok {
 				return
 			}
 			keys := make([]string, count)
@@ -114,24 +120,38 @@ func newMovedFractionFunction() function.Function {
 		parameters: []function.Parameter{countParameter("from", 0), countParameter("to", 0)},
 		result:     function.Float64Return{},
 		run: func(ctx context.Context, req function.RunRequest, resp *function.RunResponse) {
-			var from, to int64
-			if resp.Error = req.Arguments.Get(ctx, &from, &to); resp.Error != nil || !countFits(resp, 0, from, 0) || !countFits(resp, 1, to, 0) {
+			var numbers [2]*big.Float
+			if resp.Error = req.Arguments.Get(ctx, &numbers[0], &numbers[1]); resp.Error != nil {
 				return
 			}
-			resp.Error = resp.Result.Set(ctx, protocol.MovedFraction(int(from), int(to)))
+			from, ok := countArgument(resp, 0, numbers[0], 0)
+			if !ok {
+				return
+			}
+			to, ok := countArgument(resp, 1, numbers[1], 0)
+			if !ok {
+				return
+			}
+			resp.Error = resp.Result.Set(ctx, protocol.MovedFraction(from, to))
 		},
 	}
 }
 
 func countParameter(name string, least int) function.Parameter {
-	return function.Int64Parameter{Name: name, MarkdownDescription: fmt.Sprintf("Number of shards, %d to %d.", least, protocol.MaxShardCount)}
+	return function.NumberParameter{Name: name, MarkdownDescription: fmt.Sprintf("Number of shards, %d to %d.", least, protocol.MaxShardCount)}
 }
 
-// countFits refuses an argument that is no possible shard count.
-func countFits(resp *function.RunResponse, argument, count, least int64) bool {
-	if e := protocol.CheckShardCount("the shard count", count, least); e != nil {
-		resp.Error = function.NewArgumentFuncError(argument, e.Message)
-		return false
+// countArgument is an argument as a shard count, or its refusal. The framework's own whole numbers
+// report a fraction as a fault of the provider.
+func countArgument(resp *function.RunResponse, argument int64, n *big.Float, least int64) (count int, ok bool) {
+	whole, accuracy := n.Int64()
+	if accuracy != big.Exact {
+		resp.Error = function.NewArgumentFuncError(argument, fmt.Sprintf("the shard count: is %s; it must be a whole number between %d and %d", n.Text('g', 10), least, protocol.MaxShardCount))
+		return 0, false
 	}
-	return true
+	if e := protocol.CheckShardCount("the shard count", whole, least); e != nil {
+		resp.Error = function.NewArgumentFuncError(argument, e.Message)
+		return 0, false
+	}
+	return int(whole), true
 }

@@ -100,7 +100,7 @@ func TestFunctions(t *testing.T) {
 		{"shard_index", []tftypes.Value{str("k"), num(0)}, 1, "between 1 and 16384"},
 		{"shard_index", []tftypes.Value{str("k"), num(-1)}, 1, "between 1 and 16384"},
 		{"shard_index", []tftypes.Value{str("k"), num(16385)}, 1, "16385"},
-		{"shard_index", []tftypes.Value{str("k"), num(1.5)}, 1, "integer"},
+		{"shard_index", []tftypes.Value{str("k"), num(1.5)}, 1, "is 1.5; it must be a whole number between 1 and 16384"},
 		{"shard_keys", []tftypes.Value{str("a b"), num(1)}, 0, "white space"},
 		{"shard_keys", []tftypes.Value{str(""), num(1)}, 0, "blank"},
 		{"shard_keys", []tftypes.Value{str("a"), num(16385)}, 1, "16385"},
