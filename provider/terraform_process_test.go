@@ -326,6 +326,19 @@ func TestAccT8Secrets(t *testing.T) {
 	keyLines := strings.Split(strings.TrimSpace(clientKey), "\n")
 	keyLines = keyLines[1 : len(keyLines)-1]
 	config := fmt.Sprintf("provider \"redisstream\" {}\nresource \"redisstream_shard_count\" \"x\" {\n stream_prefix = %q\n shard_count = 2\n}\n", redistest.Prefix(t))
+	opened := config + `
+ephemeral "redisstream_token" "t" {
+  ttl = "1m"
+}
+provider "redisstream" {
+  alias = "opened"
+  token = ephemeral.redisstream_token.t.token
+}
+data "redisstream_coordinator" "c" {
+  provider = redisstream.opened
+}
+`
+	header, _, _ := strings.Cut(login.AccessToken, ".") // of every token
 	trace := "TF_LOG=TRACE"
 	for name, tt := range map[string]struct {
 		env     []string
@@ -338,10 +351,14 @@ func TestAccT8Secrets(t *testing.T) {
 		"broken token":         {[]string{envEndpoint + "=" + c.url, envToken + "=abc-T0k3n-d3f\rX-Evil: 1"}, 1, []string{"abc-T0k3n-d3f"}},
 		"token file":           {[]string{envEndpoint + "=" + c.url, envTokenFile + "=" + tokenFile}, 0, []string{login.AccessToken}},
 		"client key":           {[]string{envEndpoint + "=" + c.url, envUsername + "=admin", envPassword + "=" + password, envClientCert + "=" + clientCert, envClientKey + "=" + clientKey}, 0, keyLines},
+		"token of the run":     {[]string{envEndpoint + "=" + c.url, envUsername + "=admin", envPassword + "=" + password}, 0, []string{password, header}},
 		"password in the URL":  {[]string{envEndpoint + "=" + strings.Replace(c.url, "http://", "http://admin:Url-P4ssw0rd@", 1)}, 1, []string{"Url-P4ssw0rd"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorkdir(t, config)
+			if name == "token of the run" {
+				w = newWorkdir(t, opened)
+			}
 			out := w.terraform(tt.code, append(tt.env, trace), "apply", "-auto-approve")
 			if !strings.Contains(out, "[TRACE]") || !strings.Contains(out, "redisstream_shard_count") {
 				t.Fatalf("this is no trace:\n%s", out)
