@@ -34,6 +34,8 @@ type fakeCoordinator struct {
 	block bool
 	// blockers and risks are what a dry run finds.
 	blockers, risks []protocol.PreviewNote
+	// slow groups are registered, and not ready on every shard until the test says so.
+	slow bool
 	// removal is what a dry run of a group's removal finds.
 	removal protocol.RemovalPreview
 	// intercept answers a request itself and returns true, or leaves it to the fake.
@@ -80,7 +82,7 @@ func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []
 	switch {
 	case len(parts) == 1 && r.Method == http.MethodPut && r.URL.Query().Get("dryRun") == "true":
 		f.previewStream(w, prefix, s, body)
-	case len(parts) == 1 && r.Method == http.MethodPut && !matches(r.Header, s):
+	case len(parts) == 1 && r.Method == http.MethodPut && !matches(r.Header, s != nil, generationOf(s)):
 		refuse(w, protocol.ErrGenerationMismatch)
 	case len(parts) == 1 && r.Method == http.MethodPut:
 		f.putStream(w, prefix, s, body)
@@ -139,7 +141,7 @@ func (f *fakeCoordinator) putStream(w http.ResponseWriter, prefix string, s *pro
 		f.nextID++
 		r := &protocol.Resharding{
 			ReshardingID: fmt.Sprintf("rs-%d", f.nextID), StreamPrefix: prefix, Phase: protocol.PhaseProvisioning,
-			FromShardCount: s.Status.ShardCount, ToShardCount: want.ShardCount, Strategy: want.Resharding.Strategy,
+			FromShardCount: s.Status.ShardCount, ToShardCount: want.ShardCount, Strategy: want.Resharding.Strategy, RequestedBy: req.RequestedBy,
 			Phases: []protocol.PhaseSpan{{Phase: protocol.PhaseProvisioning, StartedAt: time.Now()}},
 		}
 		f.records[r.ReshardingID] = r
@@ -156,12 +158,19 @@ func (f *fakeCoordinator) putStream(w http.ResponseWriter, prefix string, s *pro
 }
 
 // matches compares the generation that a request presupposes.
-func matches(h http.Header, s *protocol.Stream) bool {
+func matches(h http.Header, exists bool, generation int64) bool {
 	if h.Get("If-None-Match") == "*" {
-		return s == nil
+		return !exists
 	}
 	want := strings.Trim(h.Get("If-Match"), `"`)
-	return want == "" || s != nil && want == strconv.FormatInt(s.Generation, 10)
+	return want == "" || exists && want == strconv.FormatInt(generation, 10)
+}
+
+func generationOf(s *protocol.Stream) int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Generation
 }
 
 func (f *fakeCoordinator) previewStream(w http.ResponseWriter, prefix string, s *protocol.Stream, body []byte) {
@@ -263,12 +272,24 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			refuse(w, protocol.Invalid("body", err.Error()))
 			return
 		}
+		if !matches(r.Header, g != nil, f.generation(key)) {
+			refuse(w, protocol.ErrGenerationMismatch)
+			return
+		}
 		if g == nil {
-			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: true}
+			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: !f.slow}
 			f.groups[key] = g
 		}
-		g.Spec, g.ShardCount = req.WithDefaults(), s.Status.ShardCount
+		if spec := req.WithDefaults(); spec != g.Spec {
+			g.Spec = spec
+			g.Generation++
+		}
+		g.ShardCount = s.Status.ShardCount
 		g.GroupEpoch++
+		if !g.Ready {
+			refuse(w, protocol.NewError(protocol.CodeProvisioningFailed, "registered, and the coordinator goes on"))
+			return
+		}
 		reply(w, http.StatusOK, g)
 	case http.MethodGet:
 		if g == nil {
@@ -293,6 +314,8 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 				p.Risks = nil
 			}
 			reply(w, http.StatusOK, p)
+		case !matches(r.Header, true, g.Generation):
+			refuse(w, protocol.ErrGenerationMismatch)
 		case g.State == protocol.GroupStable && !req.Force:
 			refuse(w, protocol.NewError(protocol.CodeGroupHasMembers, "2 members are live"))
 		default:
@@ -300,6 +323,14 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			reply(w, http.StatusOK, g)
 		}
 	}
+}
+
+// generation is that of a group, 0 where there is none.
+func (f *fakeCoordinator) generation(key string) int64 {
+	if g := f.groups[key]; g != nil {
+		return g.Generation
+	}
+	return 0
 }
 
 // finish ends the running resharding of a stream.

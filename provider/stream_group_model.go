@@ -3,6 +3,7 @@ package provider
 import (
 	"strings"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -18,10 +19,11 @@ type streamGroupModel struct {
 	HeartbeatInterval durationValue `tfsdk:"heartbeat_interval"`
 	RebalanceTimeout  durationValue `tfsdk:"rebalance_timeout"`
 	// What only Terraform knows.
-	DeletionProtection types.Bool   `tfsdk:"deletion_protection"`
-	SkipDestroy        types.Bool   `tfsdk:"skip_destroy"`
-	ForceDestroy       types.Bool   `tfsdk:"force_destroy"`
-	Reason             types.String `tfsdk:"reason"`
+	DeletionProtection types.Bool     `tfsdk:"deletion_protection"`
+	SkipDestroy        types.Bool     `tfsdk:"skip_destroy"`
+	ForceDestroy       types.Bool     `tfsdk:"force_destroy"`
+	Reason             types.String   `tfsdk:"reason"`
+	Timeouts           timeouts.Value `tfsdk:"timeouts"`
 	// What the coordinator tells.
 	State           types.String `tfsdk:"state"`
 	GroupEpoch      types.Int64  `tfsdk:"group_epoch"`
@@ -39,6 +41,17 @@ func (m *streamGroupModel) spec() protocol.GroupSpec {
 		HeartbeatIntervalMs: m.HeartbeatInterval.ms(),
 		RebalanceTimeoutMs:  m.RebalanceTimeout.ms(),
 	}.WithDefaults()
+}
+
+// wanted is the group that the model stands for, as it is to be.
+func (m *streamGroupModel) wanted() protocol.Group {
+	return protocol.Group{StreamPrefix: m.StreamPrefix.ValueString(), ConsumerGroup: m.ConsumerGroup.ValueString(), State: protocol.GroupEmpty, Spec: m.spec()}
+}
+
+// declared says whether everything that the coordinator is told is known.
+func (m *streamGroupModel) declared() bool {
+	return !m.StreamPrefix.IsUnknown() && !m.ConsumerGroup.IsUnknown() && !m.StartPosition.IsUnknown() &&
+		m.MemberLease.known() && m.HeartbeatInterval.known() && m.RebalanceTimeout.known()
 }
 
 // observe takes what the coordinator reports; durations that are only written in another way

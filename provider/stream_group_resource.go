@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
@@ -16,16 +17,22 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
+// groupTimeout is how long an operation waits when timeouts does not say otherwise.
+const groupTimeout = 5 * time.Minute
+
 var (
-	_ resource.ResourceWithConfigure    = (*streamGroupResource)(nil)
-	_ resource.ResourceWithModifyPlan   = (*streamGroupResource)(nil)
-	_ resource.ResourceWithUpgradeState = (*streamGroupResource)(nil)
-	_ resource.ResourceWithImportState  = (*streamGroupResource)(nil)
+	_ resource.ResourceWithConfigure      = (*streamGroupResource)(nil)
+	_ resource.ResourceWithModifyPlan     = (*streamGroupResource)(nil)
+	_ resource.ResourceWithUpgradeState   = (*streamGroupResource)(nil)
+	_ resource.ResourceWithImportState    = (*streamGroupResource)(nil)
+	_ resource.ResourceWithValidateConfig = (*streamGroupResource)(nil)
 )
 
 func newStreamGroupResource() resource.Resource { return &streamGroupResource{} }
@@ -36,7 +43,7 @@ func (r *streamGroupResource) Metadata(_ context.Context, req resource.MetadataR
 	resp.TypeName = req.ProviderTypeName + "_stream_group"
 }
 
-func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
+func (r *streamGroupResource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	d := protocol.DefaultGroupSpec()
 	text := func(ms int64) string { return durationOfMs(ms).ValueString() }
 	resp.Schema = schema.Schema{
@@ -84,27 +91,21 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 					text(d.RebalanceTimeoutMs) + "\"`. A change applies to later revocations.",
 				Validators: []validator.String{durationBetween{100 * time.Millisecond, time.Hour}},
 			},
-			"deletion_protection": schema.BoolAttribute{
-				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
-				MarkdownDescription: "Whether destroying the group is refused. Default `true`, also after an import: to destroy, set it to `false` and apply first. " +
-					"It is Terraform's own and not known to the coordinator.",
-			},
-			"skip_destroy": schema.BoolAttribute{
-				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
-				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the group, and the coordinator is not told anything. Default `false`. " +
-					"It must be applied before the destroy. `deletion_protection` does not stand in its way, since nothing is deleted.",
-			},
+			"deletion_protection": deletionProtection("group"),
+			"skip_destroy":        skipDestroy("group"),
 			"force_destroy": schema.BoolAttribute{
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 				MarkdownDescription: "Whether the group may be destroyed while it has live members, which are then fenced, or entries that it has not read and acknowledged, **which are then lost to it**. " +
 					"Default `false`: the coordinator refuses, and names shards and counts. It must be applied before the destroy.",
 			},
-			"reason": schema.StringAttribute{
-				Optional: true, Computed: true, Default: stringdefault.StaticString(""),
-				MarkdownDescription: "Text for the coordinator's audit log, sent along with a change; at most 1024 bytes. Default: a text that names the operation. " +
-					"A change of it alone is no change: the state shows the reason of the last one.",
-				Validators: []validator.String{reasonValidator{}},
-			},
+			"reason": reasonArgument(),
+
+			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
+				Create: true, Update: true, Delete: true,
+				CreateDescription: "How long a create waits until the group is ready on every shard, as a duration; default `\"5m\"`. When it passes, the group stays, with a warning.",
+				UpdateDescription: "How long an update waits until the group is ready on every shard, as a duration; default `\"5m\"`. When it passes, the apply fails, and the new settings stay.",
+				DeleteDescription: "How long a destroy waits until no shard has the Redis consumer group any more, as a duration; default `\"5m\"`. When it passes, the destroy fails, and the coordinator goes on.",
+			}),
 
 			"state": schema.StringAttribute{
 				Computed:            true,
@@ -132,6 +133,15 @@ func (r *streamGroupResource) Schema(_ context.Context, _ resource.SchemaRequest
 
 func (r *streamGroupResource) Configure(_ context.Context, req resource.ConfigureRequest, resp *resource.ConfigureResponse) {
 	r.conn = configured(req.ProviderData, &resp.Diagnostics)
+}
+
+// ValidateConfig checks what one attribute alone does not show.
+func (r *streamGroupResource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest, resp *resource.ValidateConfigResponse) {
+	var wait timeouts.Value
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("timeouts"), &wait)...)
+	if !resp.Diagnostics.HasError() {
+		checkTimeouts(wait, &resp.Diagnostics)
+	}
 }
 
 // ModifyPlan fills in the lease settings that follow from each other, refuses what the timing
@@ -201,6 +211,8 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		default:
 			plan.forgetComputed()
 		}
+	} else if plan.declared() {
+		r.conn.takenGroup(ctx, plan.wanted(), &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }
@@ -211,11 +223,7 @@ func replaced(now, before types.String) bool { return !now.IsUnknown() && !now.E
 // planDestroy says what a destroy does, and what of the group would be lost or stands in its way.
 func (r *streamGroupResource) planDestroy(ctx context.Context, state streamGroupModel, diags *diag.Diagnostics) {
 	prefix, group := state.StreamPrefix.ValueString(), state.ConsumerGroup.ValueString()
-	if state.SkipDestroy.ValueBool() {
-		diags.AddWarning("Consumer group will only be forgotten", fmt.Sprintf("skip_destroy is set: consumer group %q of stream %q stays as it is, and Terraform forgets it.", group, prefix))
-		return
-	}
-	if protectedGroup(state, diags) {
+	if forgets(state.SkipDestroy, "Consumer group", fmt.Sprintf("consumer group %q of stream %q", group, prefix), diags) || protectedGroup(state, diags) {
 		return
 	}
 	r.conn.previewRemoval(ctx, prefix, group, state.ForceDestroy.ValueBool(), diags)
@@ -223,19 +231,15 @@ func (r *streamGroupResource) planDestroy(ctx context.Context, state streamGroup
 
 // protectedGroup adds the error that a protected group cannot be destroyed, and says whether it is.
 func protectedGroup(state streamGroupModel, diags *diag.Diagnostics) bool {
-	if !state.DeletionProtection.ValueBool() {
-		return false
-	}
-	diags.AddAttributeError(path.Root("deletion_protection"), "Consumer group is protected against deletion", fmt.Sprintf(
-		"Consumer group %q of stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
-			"To only forget it, set skip_destroy = true and apply that first, or use terraform state rm or a removed block.", state.ConsumerGroup.ValueString(), state.StreamPrefix.ValueString()))
-	return true
+	return protects(state.DeletionProtection, "Consumer group", fmt.Sprintf("consumer group %q of stream %q", state.ConsumerGroup.ValueString(), state.StreamPrefix.ValueString()), diags)
 }
 
 func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	resp.Diagnostics.Append(identify(ctx, req.Plan, resp.Identity, streamGroupIdentity)...)
 	var plan streamGroupModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
+	wait, diags := plan.Timeouts.Create(ctx, groupTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -243,30 +247,70 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 		resp.Diagnostics.Append(notReady())
 		return
 	}
-	prefix, group := plan.StreamPrefix.ValueString(), plan.ConsumerGroup.ValueString()
-	what := fmt.Sprintf("create consumer group %q of stream %q", group, prefix)
-	ctx, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": prefix, "group": group})
+	want := plan.wanted()
+	what := "create " + groupName(want)
+	parent, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": want.StreamPrefix, "group": want.ConsumerGroup})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
 
-	// One with the same settings is what an interrupted apply has left behind: the request
-	// below is answered as if it were the first.
-	switch g, err := r.conn.client.Group(ctx, prefix, group); {
-	case errors.Is(err, protocol.ErrGroupNotFound):
-	case err != nil:
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
-		return
-	default:
-		if d := groupDifferences(g.Spec, plan.spec()); d != "" {
-			resp.Diagnostics.Append(exists("Consumer group", group, d, prefix+"/"+group))
-			return
-		}
-	}
-	g, err := op.putGroup(ctx, plan, "terraform: "+what)
+	claim, leave, err := r.conn.claims.enter(ctx, groupName(want))
 	if err != nil {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	plan.settle(g)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
+	defer leave()
+	if claim.made {
+		resp.Diagnostics.Append(twice(groupName(want)))
+		return
+	}
+
+	// One with the same settings is what an interrupted apply has left behind; the plan has said that
+	// it is taken. Any other belongs to somebody else.
+	var done declaredGroup
+	seen, err := r.conn.client.Group(ctx, want.StreamPrefix, want.ConsumerGroup)
+	switch {
+	case errors.Is(err, protocol.ErrGroupNotFound):
+		done, err = op.declareGroup(ctx, want, client.MustBeNew, "terraform: "+what)
+	case err == nil && sameGroupSpec(seen, want):
+		done, err = op.awaitGroup(ctx, seen)
+	case err == nil:
+		resp.Diagnostics.Append(groupExists(seen, want))
+		return
+	}
+	if err != nil && !done.stored && (ctx.Err() != nil || unclear(err)) {
+		done = r.conn.latestGroup(parent, want)
+	}
+	switch {
+	case err == nil:
+	case done.stored:
+		// It is there, and becomes ready without us. An error would taint it, and a tainted group is
+		// destroyed by the next apply.
+		summary, detail := r.conn.groupStopped(parent, groupFate(done.group), err, "timeouts.create", wait)
+		resp.Diagnostics.AddWarning(summary, detail)
+	case errors.Is(err, protocol.ErrGenerationMismatch) && done.group.ConsumerGroup != "":
+		resp.Diagnostics.Append(groupExists(done.group, want))
+		return
+	case done.gone && (errors.Is(err, protocol.ErrGenerationMismatch) || errors.Is(err, protocol.ErrGroupNotFound)):
+		resp.Diagnostics.AddError("Consumer group was deleted meanwhile", fmt.Sprintf(
+			"%s was registered, and deleted by somebody else before it was ready. Apply again to make it anew.", capital(groupName(want))))
+		return
+	default:
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	claim.made = true
+	resp.Diagnostics.Append(plan.save(parent, done.group, &resp.State, resp.Private)...)
+}
+
+// save stores a plan that has been carried out, with the generation that it made.
+func (m *streamGroupModel) save(ctx context.Context, g protocol.Group, state *tfsdk.State, private privateData) diag.Diagnostics {
+	generation := g.Generation
+	if want := m.wanted(); !sameGroupSpec(g, want) { // changed again by somebody else: not what this state rests on
+		generation = 0
+	}
+	diags := rememberSeen(ctx, private, generation)
+	m.settle(g)
+	return append(diags, state.Set(ctx, m)...)
 }
 
 func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
@@ -289,6 +333,9 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 		resp.Diagnostics.Append(r.conn.diagnose(fmt.Sprintf("read consumer group %q of stream %q", group, prefix), err))
 	default:
 		m.observe(g)
+		if resp.Private != nil { // a list has no private state
+			resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, g.Generation)...)
+		}
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 	}
 }
@@ -298,6 +345,8 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 	var plan, state streamGroupModel
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...)
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	wait, diags := plan.Timeouts.Update(ctx, groupTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -310,21 +359,44 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 		resp.Diagnostics.Append(notReady())
 		return
 	}
-	prefix, group := plan.StreamPrefix.ValueString(), plan.ConsumerGroup.ValueString()
-	what := fmt.Sprintf("update consumer group %q of stream %q", group, prefix)
-	ctx, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": prefix, "group": group})
-	g, err := op.putGroup(ctx, plan, "terraform: "+what)
-	if err != nil {
+	want := plan.wanted()
+	what := "update " + groupName(want)
+	parent, op := r.conn.begin(ctx, what, plan.Reason.ValueString(), map[string]any{"stream": want.StreamPrefix, "group": want.ConsumerGroup})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
+
+	before, ok := recallSeen(ctx, req.Private)
+	if !ok { // a state of before: it must exist at least
+		seen, err := r.conn.client.Group(ctx, want.StreamPrefix, want.ConsumerGroup)
+		if err != nil {
+			resp.Diagnostics.Append(r.conn.diagnose(what, err))
+			return
+		}
+		before = seen.Generation
+	}
+	done, err := op.declareGroup(ctx, want, before, "terraform: "+what)
+	if err != nil && !done.stored && (ctx.Err() != nil || unclear(err)) {
+		done = r.conn.latestGroup(parent, want)
+	}
+	switch {
+	case err == nil:
+	case done.stored:
+		resp.Diagnostics.AddError(r.conn.groupStopped(parent, groupFate(done.group), err, "timeouts.update", wait))
+	case errors.Is(err, protocol.ErrGenerationMismatch) && (done.gone || done.group.ConsumerGroup != ""):
+		resp.Diagnostics.Append(staleGroup(before, done, want))
+		return
+	default:
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	plan.settle(g)
-	resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
+	resp.Diagnostics.Append(plan.save(parent, done.group, &resp.State, resp.Private)...)
 }
 
 func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var state streamGroupModel
 	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	wait, diags := state.Timeouts.Delete(ctx, groupTimeout)
+	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() || state.SkipDestroy.ValueBool() || protectedGroup(state, &resp.Diagnostics) {
 		return
 	}
@@ -332,13 +404,34 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 		resp.Diagnostics.Append(notReady())
 		return
 	}
-	prefix, group := state.StreamPrefix.ValueString(), state.ConsumerGroup.ValueString()
-	what := fmt.Sprintf("destroy consumer group %q of stream %q", group, prefix)
-	ctx, op := r.conn.begin(ctx, what, state.Reason.ValueString(), map[string]any{"stream": prefix, "group": group})
-	err := r.conn.client.DeleteGroup(ctx, prefix, group, protocol.DeleteGroupRequest{
+	gone := state.wanted()
+	what := "destroy " + groupName(gone)
+	parent, op := r.conn.begin(ctx, what, state.Reason.ValueString(), map[string]any{"stream": gone.StreamPrefix, "group": gone.ConsumerGroup})
+	ctx, cancel := context.WithTimeout(parent, wait)
+	defer cancel()
+
+	claim, leave, err := r.conn.claims.enter(ctx, groupName(gone))
+	if err != nil {
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	}
+	defer leave()
+	if claim.made {
+		resp.Diagnostics.Append(stays(groupName(gone)))
+		return
+	}
+	before, _ := recallSeen(ctx, req.Private) // 0, which is any, in a state of before
+	now, goes, err := op.removeGroup(ctx, gone.StreamPrefix, gone.ConsumerGroup, protocol.DeleteGroupRequest{
 		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what), Force: state.ForceDestroy.ValueBool(),
-	}, op.call())
-	if err != nil && !errors.Is(err, protocol.ErrGroupNotFound) && !errors.Is(err, protocol.ErrStreamNotFound) {
+	}, before)
+	switch {
+	case err == nil:
+	case goes:
+		fate := fmt.Sprintf("%s is deleted, but its Redis consumer groups have not gone from every shard yet.", capital(groupName(gone)))
+		resp.Diagnostics.AddError(r.conn.groupStopped(parent, fate, err, "timeouts.delete", wait))
+	case errors.Is(err, protocol.ErrGenerationMismatch) && now.ConsumerGroup != "":
+		resp.Diagnostics.Append(staleGroup(before, declaredGroup{group: now}, gone))
+	default:
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 	}
 }
@@ -359,15 +452,6 @@ func (r *streamGroupResource) ImportState(ctx context.Context, req resource.Impo
 		}
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root(name), parts[i])...)
 	}
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("deletion_protection"), true)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("skip_destroy"), false)...)
+	resp.Diagnostics.Append(importOwn(ctx, &resp.State)...)
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("force_destroy"), false)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("reason"), "")...)
-}
-
-// putGroup declares the group and returns it when it is ready on every shard.
-func (o operation) putGroup(ctx context.Context, m streamGroupModel, what string) (protocol.Group, error) {
-	return o.conn.client.PutGroup(ctx, m.StreamPrefix.ValueString(), m.ConsumerGroup.ValueString(), protocol.PutGroupRequest{
-		GroupSpec: m.spec(), RequestedBy: o.conn.requestedBy, Reason: o.why(what),
-	}, o.call())
 }

@@ -166,7 +166,10 @@ func TestStreamGroupCreate(t *testing.T) {
 	again := c.must(c.none(streamGroup), billing()) // what a killed apply has left behind
 	wantField(t, again, "consumer_group", first.field(t, "consumer_group"))
 	before := len(f.mutations())
-	_, diags = c.apply(t.Context(), c.plan(c.none(streamGroup), billing(attrs{"member_lease": "1m"})))
+	p := c.plan(c.none(streamGroup), billing(attrs{"member_lease": "1m"}))
+	oneError(t, p.diags, "already exists", "member_lease is 15s, wanted 1m", "terraform import", "orders/billing")
+	p.diags = nil
+	_, diags = c.apply(t.Context(), p)
 	oneError(t, diags, "already exists", "member_lease is 15s, wanted 1m", "terraform import", "orders/billing")
 	if len(f.mutations()) != before {
 		t.Error("it was touched")
