@@ -3,7 +3,7 @@ package provider
 import (
 	"cmp"
 	"context"
-	"errors"
+	"iter"
 	"slices"
 	"strings"
 
@@ -60,19 +60,7 @@ func (l *shardCountList) List(ctx context.Context, req list.ListRequest, stream 
 	}
 	streams := slices.DeleteFunc(all.Streams, func(s protocol.Stream) bool { return !strings.HasPrefix(s.StreamPrefix, begin) })
 	slices.SortFunc(streams, func(a, b protocol.Stream) int { return cmp.Compare(a.StreamPrefix, b.StreamPrefix) })
-	stream.Results = func(push func(list.ListResult) bool) {
-		for _, s := range firstOf(streams, req.Limit) {
-			result := req.NewListResult(ctx)
-			result.DisplayName = s.StreamPrefix
-			result.Diagnostics.Append(name(ctx, result.Identity, shardCountIdentity, s.StreamPrefix)...)
-			if req.IncludeResource {
-				fill(ctx, &l.shardCountResource, &result, s.StreamPrefix)
-			}
-			if !push(result) {
-				return
-			}
-		}
-	}
+	stream.Results = results(ctx, req, &l.shardCountResource, shardCountIdentity, streams, func(s protocol.Stream) []string { return []string{s.StreamPrefix} })
 }
 
 func (l *streamGroupList) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
@@ -101,19 +89,7 @@ func (l *streamGroupList) List(ctx context.Context, req list.ListRequest, stream
 	slices.SortFunc(groups, func(a, b protocol.Group) int {
 		return cmp.Or(cmp.Compare(a.StreamPrefix, b.StreamPrefix), cmp.Compare(a.ConsumerGroup, b.ConsumerGroup))
 	})
-	stream.Results = func(push func(list.ListResult) bool) {
-		for _, g := range firstOf(groups, req.Limit) {
-			result := req.NewListResult(ctx)
-			result.DisplayName = g.StreamPrefix + "/" + g.ConsumerGroup
-			result.Diagnostics.Append(name(ctx, result.Identity, streamGroupIdentity, g.StreamPrefix, g.ConsumerGroup)...)
-			if req.IncludeResource {
-				fill(ctx, &l.streamGroupResource, &result, result.DisplayName)
-			}
-			if !push(result) {
-				return
-			}
-		}
-	}
+	stream.Results = results(ctx, req, &l.streamGroupResource, streamGroupIdentity, groups, func(g protocol.Group) []string { return []string{g.StreamPrefix, g.ConsumerGroup} })
 }
 
 // listing reads the one argument of a list, and says whether the coordinator can be asked.
@@ -130,26 +106,36 @@ func (c *connection) listing(ctx context.Context, req list.ListRequest, stream *
 	return v.ValueString(), true
 }
 
-func firstOf[T any](all []T, limit int64) []T {
-	if limit > 0 && int64(len(all)) > limit {
-		return all[:limit]
+// results lists all, or as many as were asked for, as resources of kind r: values are what the
+// attributes of the identity are for one of them.
+func results[T any](ctx context.Context, req list.ListRequest, r resource.ResourceWithImportState, identity []string, all []T, values func(T) []string) iter.Seq[list.ListResult] {
+	if req.Limit > 0 && int64(len(all)) > req.Limit {
+		all = all[:req.Limit]
 	}
-	return all
+	return func(push func(list.ListResult) bool) {
+		for _, one := range all {
+			result := req.NewListResult(ctx)
+			names := values(one)
+			result.DisplayName = strings.Join(names, "/")
+			for i, attribute := range identity {
+				result.Diagnostics.Append(result.Identity.SetAttribute(ctx, path.Root(attribute), names[i])...)
+			}
+			if req.IncludeResource {
+				fill(ctx, r, &result)
+			}
+			if !push(result) {
+				return
+			}
+		}
+	}
 }
 
-// name sets an identity.
-func name(ctx context.Context, into *tfsdk.ResourceIdentity, names []string, values ...string) (diags diag.Diagnostics) {
-	for i, n := range names {
-		diags.Append(into.SetAttribute(ctx, path.Root(n), values[i])...)
-	}
-	return diags
-}
-
-// fill gives a result the resource as an import would have it: imported, then read.
-func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.ListResult, id string) {
+// fill gives a result the resource as an import would have it: imported by what it is shown as, then
+// read.
+func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.ListResult) {
 	state := tfsdk.State{Raw: result.Resource.Raw, Schema: result.Resource.Schema}
 	imported := resource.ImportStateResponse{State: state}
-	r.ImportState(ctx, resource.ImportStateRequest{ID: id}, &imported)
+	r.ImportState(ctx, resource.ImportStateRequest{ID: result.DisplayName}, &imported)
 	result.Diagnostics.Append(imported.Diagnostics...)
 	if imported.Diagnostics.HasError() {
 		return
@@ -157,8 +143,7 @@ func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.
 	read := resource.ReadResponse{State: imported.State}
 	r.Read(ctx, resource.ReadRequest{State: imported.State}, &read)
 	if read.State.Raw.IsNull() { // it went while it was listed
-		err := errors.New("it no longer exists")
-		result.Diagnostics.AddWarning("Cannot show "+result.DisplayName, err.Error())
+		result.Diagnostics.AddWarning("Cannot show "+result.DisplayName, "it no longer exists")
 		return
 	}
 	result.Diagnostics.Append(read.Diagnostics...)

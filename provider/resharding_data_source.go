@@ -50,30 +50,15 @@ type phaseView struct {
 	EndedAt   *string `tfsdk:"ended_at"`
 }
 
-// reshardingView is a redisstream_resharding. The fields of changeView are repeated since the
-// framework's reflection wants them flat.
+// reshardingView is a redisstream_resharding.
 type reshardingView struct {
-	StreamPrefix   string           `tfsdk:"stream_prefix"`
-	ID             string           `tfsdk:"id"`
-	FromShardCount int              `tfsdk:"from_shard_count"`
-	ToShardCount   int              `tfsdk:"to_shard_count"`
-	Strategy       string           `tfsdk:"strategy"`
-	DrainScope     string           `tfsdk:"drain_scope"`
-	Retire         string           `tfsdk:"retire"`
-	Phase          string           `tfsdk:"phase"`
-	Ended          bool             `tfsdk:"ended"`
-	Phases         []phaseView      `tfsdk:"phases"`
-	PausedMs       int64            `tfsdk:"paused_ms"`
-	WaitingFor     []string         `tfsdk:"waiting_for"`
-	RequestedBy    string           `tfsdk:"requested_by"`
-	Reason         string           `tfsdk:"reason"`
-	Error          *string          `tfsdk:"error"`
-	Order          *string          `tfsdk:"order"`
-	FromEpoch      int64            `tfsdk:"from_epoch"`
-	ToEpoch        int64            `tfsdk:"to_epoch"`
-	PauseDeadline  *string          `tfsdk:"pause_deadline"`
-	IgnoreGroups   []string         `tfsdk:"ignore_groups"`
-	Certificate    *certificateView `tfsdk:"certificate"`
+	changeView
+	StreamPrefix  string           `tfsdk:"stream_prefix"`
+	FromEpoch     int64            `tfsdk:"from_epoch"`
+	ToEpoch       int64            `tfsdk:"to_epoch"`
+	PauseDeadline *string          `tfsdk:"pause_deadline"`
+	IgnoreGroups  []string         `tfsdk:"ignore_groups"`
+	Certificate   *certificateView `tfsdk:"certificate"`
 }
 
 type certificateView struct {
@@ -238,11 +223,8 @@ func viewChange(r protocol.Resharding) changeView {
 }
 
 func viewResharding(r protocol.Resharding) reshardingView {
-	c := viewChange(r)
 	v := reshardingView{
-		StreamPrefix: r.StreamPrefix, ID: c.ID, FromShardCount: c.FromShardCount, ToShardCount: c.ToShardCount, Strategy: c.Strategy, DrainScope: c.DrainScope,
-		Retire: c.Retire, Phase: c.Phase, Ended: c.Ended, Phases: c.Phases, PausedMs: c.PausedMs, WaitingFor: c.WaitingFor, RequestedBy: c.RequestedBy,
-		Reason: c.Reason, Error: c.Error, Order: c.Order, FromEpoch: r.FromEpoch, ToEpoch: r.ToEpoch,
+		changeView: viewChange(r), StreamPrefix: r.StreamPrefix, FromEpoch: r.FromEpoch, ToEpoch: r.ToEpoch,
 		PauseDeadline: shownTime(r.PauseDeadline), IgnoreGroups: sortedTexts(r.IgnoreGroups),
 	}
 	if r.Certificate != nil {

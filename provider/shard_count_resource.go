@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
-	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
@@ -114,28 +113,15 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 					fmt.Sprint(protocol.MaxIgnoreGroups) + ". **Entries that they have not read are lost with a removed shard.** Default: none. A change applies to later reshardings.",
 				Validators: []validator.Set{setvalidator.SizeAtMost(protocol.MaxIgnoreGroups), setvalidator.ValueStringsAre(nameValidator{})},
 			},
-			"retention": retentionAttribute(),
-			"deletion_protection": schema.BoolAttribute{
-				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
-				MarkdownDescription: "Whether destroying the stream is refused. Default `true`, also after an import: to destroy, set it to `false` and apply first. " +
-					"It is Terraform's own and not known to the coordinator.",
-			},
-			"skip_destroy": schema.BoolAttribute{
-				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
-				MarkdownDescription: "Whether destroying only forgets: Terraform lets go of the stream, and the coordinator is not told anything. Default `false`. " +
-					"It must be applied before the destroy. `deletion_protection` does not stand in its way, since nothing is deleted.",
-			},
+			"retention":           retentionAttribute(),
+			"deletion_protection": deletionProtection("stream"),
+			"skip_destroy":        skipDestroy("stream"),
 			"force_destroy": schema.StringAttribute{
 				Optional: true,
 				MarkdownDescription: "Repeat the `stream_prefix` here, and apply, to let a destroy remove the stream at once, without waiting for the drain. " +
 					"**Everything that is still undelivered or pending is lost then.** Anything else than the prefix is refused. Default: a destroy drains.",
 			},
-			"reason": schema.StringAttribute{
-				Optional: true, Computed: true, Default: stringdefault.StaticString(""),
-				MarkdownDescription: "Text for the coordinator's audit log, sent along with a change; at most 1024 bytes. Default: a text that names the operation. " +
-					"A change of it alone is no change: the state shows the reason of the last one.",
-				Validators: []validator.String{reasonValidator{}},
-			},
+			"reason": reasonArgument(),
 			"timeouts": timeouts.Attributes(ctx, timeouts.Opts{
 				Create: true, Update: true, Delete: true,
 				CreateDescription: "How long a create waits for convergence, as a duration; default `\"10m\"`. When it passes, the stream stays, with a warning.",
@@ -260,11 +246,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 // planDestroy says what a destroy does.
 func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountModel, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	prefix := state.StreamPrefix.ValueString()
-	if state.SkipDestroy.ValueBool() {
-		resp.Diagnostics.AddWarning("Stream will only be forgotten", fmt.Sprintf("skip_destroy is set: stream %q stays as it is, and Terraform forgets it.", prefix))
-		return
-	}
-	if protected(state, &resp.Diagnostics) {
+	if forgets(state.SkipDestroy, "Stream", fmt.Sprintf("stream %q", prefix), &resp.Diagnostics) || protected(state, &resp.Diagnostics) {
 		return
 	}
 	if state.forced() {
@@ -282,13 +264,7 @@ func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountMo
 
 // protected adds the error that a protected stream cannot be destroyed, and says whether it is.
 func protected(state shardCountModel, diags *diag.Diagnostics) bool {
-	if !state.DeletionProtection.ValueBool() {
-		return false
-	}
-	diags.AddAttributeError(path.Root("deletion_protection"), "Stream is protected against deletion", fmt.Sprintf(
-		"Stream %q has deletion_protection = true. To destroy it, set deletion_protection = false, run terraform apply, and then destroy it. "+
-			"To only forget it, set skip_destroy = true and apply that first, or use terraform state rm or a removed block.", state.StreamPrefix.ValueString()))
-	return true
+	return protects(state.DeletionProtection, "Stream", fmt.Sprintf("stream %q", state.StreamPrefix.ValueString()), diags)
 }
 
 func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
@@ -594,7 +570,5 @@ func (r *shardCountResource) ImportState(ctx context.Context, req resource.Impor
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("stream_prefix"), req.ID)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("deletion_protection"), true)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("skip_destroy"), false)...)
-	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("reason"), "")...)
+	resp.Diagnostics.Append(importOwn(ctx, &resp.State)...)
 }
