@@ -16,6 +16,9 @@ type Routing struct {
 	// LeaseEnd is the instant until which bare appends may rely on it, counted from when it
 	// was asked for.
 	LeaseEnd time.Duration
+	// Awaited says that no layout has ever been in force: the stream was just made, and its first
+	// shards are on their way.
+	Awaited bool
 	// Err refuses the routing as a whole, e.g. because its hash is unknown: nothing is appended.
 	Err error
 }

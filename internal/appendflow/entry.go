@@ -8,7 +8,7 @@ var ErrOutcomeUnknown = errors.New("outcome of the append is unknown")
 // ErrPaused ends an entry that met a pause when the producer was asked to fail fast.
 var ErrPaused = errors.New("publishing is paused")
 
-// ErrNoShards ends an entry of a stream that has no shard.
+// ErrNoShards ends an entry of a stream that has no shard, or is still without its first ones after FirstLayoutWait.
 var ErrNoShards = errors.New("the stream has no shards")
 
 // Layout names a layout: both numbers have to be those of a shard for it to accept an append.

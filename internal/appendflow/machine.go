@@ -21,11 +21,14 @@ const (
 	sealedProbe = 5 * time.Second
 )
 
+// FirstLayoutWait is how long entries are kept for a stream whose first layout is being made.
+const FirstLayoutWait = 30 * time.Second
+
 // Config of a Machine.
 type Config struct {
 	MaxBatch int           // entries in a batch; default 100
 	Linger   time.Duration // how long an entry may wait for company; default 0
-	FailFast bool          // a pause ends entries with ErrPaused
+	FailFast bool          // a pause ends entries with ErrPaused, a wait for the first layout with ErrNoShards
 	Plain    bool          // bare appends while the routing lease lasts
 	Seed     uint64        // spreads back-off of producers
 }
@@ -67,6 +70,7 @@ type Machine struct {
 	next   *Layout // to be used once nothing is in flight
 	err    error   // why nothing can be routed
 
+	firstBy  time.Duration // until when entries wait for the first layout; 0: it is not awaited
 	open     bool          // what the newest routing answer says
 	leaseEnd time.Duration // of it, for bare appends
 	lanes    []lane
@@ -164,6 +168,9 @@ func (m *Machine) Wake() time.Duration {
 	for _, s := range m.timed {
 		at = min(at, m.dueAt(&m.lanes[s]))
 	}
+	if len(m.unrouted) > 0 && m.layoutAwaited() {
+		at = min(at, m.firstBy)
+	}
 	if (m.wantRefresh && !m.refreshing) || (m.wantLook && !m.looking) {
 		at = min(at, m.askAt)
 	}
@@ -232,7 +239,7 @@ func (m *Machine) route() {
 		for _, e := range m.drain() {
 			m.done(e, m.err)
 		}
-	case !m.known:
+	case !m.known, m.layoutAwaited():
 	case m.layout.Count == 0:
 		for _, e := range m.drain() {
 			m.done(e, ErrNoShards)
@@ -244,6 +251,11 @@ func (m *Machine) route() {
 			m.enqueue(e)
 		}
 	}
+}
+
+// layoutAwaited says that entries are kept for the first layout of the stream.
+func (m *Machine) layoutAwaited() bool {
+	return m.known && m.layout.Count == 0 && m.now < m.firstBy && !m.cfg.FailFast
 }
 
 // advance asks and sends what is due.

@@ -309,6 +309,33 @@ func TestMachine(t *testing.T) {
 		m.Step(0, Routing{Layout: Layout{3, 1}, Open: true})
 		check(t, push(m, "b"), "send:b")
 	})
+	t.Run("the first shards are on their way", func(t *testing.T) {
+		m := New(Config{})
+		push(m, "a")
+		check(t, m.Step(0, Routing{Open: true, Awaited: true}), "")
+		check(t, push(m, "b"), "")
+		if at := m.Wake(); at != FirstLayoutWait {
+			t.Errorf("wakes at %v", at)
+		}
+		check(t, m.Step(time.Second, Routing{Layout: one, Open: true}), "send:ab")
+	})
+	t.Run("the first shards do not come", func(t *testing.T) {
+		m := New(Config{})
+		push(m, "a")
+		m.Step(0, Routing{Open: true, Awaited: true})
+		check(t, m.Step(time.Second, Routing{Open: true, Awaited: true}), "") // no longer than from the first answer on
+		check(t, m.Step(m.Wake()), "done:a!noshards")
+		check(t, push(m, "b"), "done:b!noshards")
+		check(t, m.Step(m.Wake(), Routing{Open: true, Awaited: true}), "")
+		check(t, push(m, "c"), "done:c!noshards")
+		m.Step(0, Routing{Layout: one, Open: true})
+		check(t, push(m, "d"), "send:d")
+	})
+	t.Run("the first shards are not waited for", func(t *testing.T) {
+		m := New(Config{FailFast: true})
+		push(m, "a")
+		check(t, m.Step(0, Routing{Open: true, Awaited: true}), "done:a!noshards")
+	})
 	t.Run("plain/while the lease lasts", func(t *testing.T) {
 		m := started(t, Config{Plain: true}, one)
 		b := sent(t, check(t, push(m, "ab"), "send-plain:ab"))

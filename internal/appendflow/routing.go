@@ -24,6 +24,12 @@ func (m *Machine) routing(in Routing) {
 		m.wantLook = true
 		return
 	}
+	switch {
+	case !in.Awaited:
+		m.firstBy = 0
+	case m.firstBy == 0:
+		m.firstBy = m.now + FirstLayoutWait
+	}
 	m.open, m.leaseEnd = in.Open, in.LeaseEnd
 	if in.Open {
 		m.probeSealed()

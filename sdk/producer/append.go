@@ -14,7 +14,8 @@ var (
 	ErrOutcomeUnknown = appendflow.ErrOutcomeUnknown
 	// ErrPaused: publishing is paused, and Config.FailFast is set. Nothing landed.
 	ErrPaused = appendflow.ErrPaused
-	// ErrNoShards: the stream has no shards. Nothing landed.
+	// ErrNoShards: the stream has no shards. Nothing landed. A stream that was just made and is to
+	// get its first shards is waited for, up to 30 s; with Config.FailFast it is not.
 	ErrNoShards = appendflow.ErrNoShards
 	// ErrClosed: the producer was closed or not started. Nothing landed.
 	ErrClosed = errors.New("the producer is not running")

@@ -43,7 +43,8 @@ type Config struct {
 	// MaxQueue bounds the entries that are queued or under way; beyond it Append waits.
 	// Default 10,000.
 	MaxQueue int
-	// FailFast ends appends with ErrPaused while publishing is paused, instead of keeping them.
+	// FailFast ends appends with ErrPaused while publishing is paused, and with ErrNoShards while the
+	// first shards of the stream are made, instead of keeping them.
 	FailFast bool
 	// Plain appends by bare XADD while the routing lease lasts.
 	Plain bool

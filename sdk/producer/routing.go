@@ -115,6 +115,7 @@ func (p *Producer) routingInput(r protocol.Routing, asked time.Duration) appendf
 	return appendflow.Routing{
 		Layout:   appendflow.Layout{Epoch: r.LayoutEpoch, Count: r.ShardCount},
 		Open:     r.PublishState == protocol.PublishOpen,
+		Awaited:  r.MetadataVersion == 0, // layouts are counted from 1
 		LeaseEnd: asked + time.Duration(r.LeaseMs)*time.Millisecond,
 	}
 }
