@@ -224,7 +224,7 @@ type Resharding struct {
 	Retire         Retire      `json:"retire"`
 	Phase          Phase       `json:"phase"`
 	Phases         []PhaseSpan `json:"phases"`
-	PausedMs       int64       `json:"pausedMs"`
+	PausedMs       int64       `json:"pausedMs"` // up to the moment of the answer while the pause lasts
 	PauseDeadline  *time.Time  `json:"pauseDeadline,omitempty"`
 	WaitingFor     []string    `json:"waitingFor"`
 	IgnoreGroups   []string    `json:"ignoreGroups,omitempty"`

@@ -228,6 +228,9 @@ func (e *Engine) Reshardings(ctx context.Context, prefix string) ([]protocol.Res
 			return protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
 		}
 		views = stream.Reshardings(s)
+		for i := range views {
+			stream.CountPause(s, &views[i], t.Now())
+		}
 		return nil
 	})
 	return views, err
@@ -246,6 +249,7 @@ func (e *Engine) Resharding(ctx context.Context, prefix, id string, seen protoco
 			return protocol.NewError(protocol.CodeMigrationNotFound, fmt.Sprintf("no resharding %q of stream %q", id, prefix))
 		}
 		view = *r
+		stream.CountPause(s, &view, t.Now())
 		return nil
 	})
 	if maxWait > 0 && seen != "" && !seen.Terminal() {

@@ -249,6 +249,14 @@ func reshardingView(prefix string, r *Resharding, now protocol.Instant) protocol
 	return v
 }
 
+// CountPause brings the length of a pause that lasts in v, a view of a resharding of s, up to now:
+// the state itself may not change for as long as nothing happens but waiting.
+func CountPause(s *State, v *protocol.Resharding, now protocol.Instant) {
+	if r := s.Active; r != nil && r.ID == v.ReshardingID && r.PausedAt != 0 && r.ResumedAt == 0 {
+		v.PausedMs = max(v.PausedMs, now.Sub(r.PausedAt).Milliseconds())
+	}
+}
+
 // waiting is what a record waits for, in sentences: what the last pass found or, before there is
 // one, what the phase is about.
 func waiting(r *Resharding) []string {
