@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/redisstream/terraform-provider-redisstream/internal/faultpoint"
 	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
@@ -366,26 +368,41 @@ func TestRedisRightsAreFew(t *testing.T) {
 		t.Errorf("%d of shard, control hash and record are left: %v", n, err)
 	}
 
+	inLua := func(used map[string]bool, lua string) {
+		for _, m := range regexp.MustCompile(`call\('(\w+)'(?:, '(\w+)')?`).FindAllStringSubmatch(lua, -1) {
+			used[strings.ToLower(m[1])] = true
+			used[strings.ToLower(m[1]+"|"+m[2])] = true
+		}
+	}
 	uses := func(direct string, scripts ...shardscript.Name) map[string]bool {
 		used := map[string]bool{"eval": true, "evalsha": true}
 		for _, name := range strings.Fields(direct) {
 			used[name] = true
 		}
 		for _, name := range scripts {
-			for _, m := range regexp.MustCompile(`call\('(\w+)'(?:, '(\w+)')?`).FindAllStringSubmatch(shardscript.Source(name), -1) {
-				used[strings.ToLower(m[1])] = true
-				used[strings.ToLower(m[1]+"|"+m[2])] = true
-			}
-			if strings.Contains(shardscript.Source(name), "pcall('XADD'") {
-				used["xadd"] = name == shardscript.Append
-			}
+			inLua(used, shardscript.Source(name))
 		}
 		return used
+	}
+	ofCoordinator := uses("publish", shardscript.Names()...) // PUBLISH or SPUBLISH is an argument
+	for _, point := range faultpoint.Points {
+		ofCoordinator[strings.ToLower(strings.ReplaceAll(point.Name, " ", "|"))] = true
+	}
+	files, err := filepath.Glob("../../server/redisstore/lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts of the coordinator: %v", err)
+	}
+	for _, file := range files {
+		lua, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inLua(ofCoordinator, string(lua))
 	}
 	for user, used := range map[string]map[string]bool{
 		"producer": uses("xadd hgetall info wait", shardscript.Append, shardscript.Resolve, shardscript.Bring),
 		"consumer": uses("hgetall info wait xread xreadgroup client|id client|unblock", shardscript.Takeover, shardscript.CheckAck, shardscript.DeleteConsumer, shardscript.MkGroup, shardscript.Append, shardscript.Resolve, shardscript.Bring),
-		"foreign":  uses("xadd"),
+		"foreign":  uses("xadd"), "coordinator": ofCoordinator,
 	} {
 		for _, word := range g.words[user] {
 			if right, ok := strings.CutPrefix(word, "+"); ok && !used[right] {
