@@ -569,6 +569,17 @@ func (r *shardCountResource) ImportState(ctx context.Context, req resource.Impor
 		resp.Diagnostics.AddError("Invalid import id", e.Message+"; the id of a redisstream_shard_count is its stream prefix")
 		return
 	}
+	if r.conn.ready() {
+		// Whatever else keeps it from being read, the reading that follows tells.
+		if s, err := r.conn.client.Stream(r.conn.logContext(ctx), req.ID); err == nil && s.Status.ShardCount == 0 {
+			detail := fmt.Sprintf("Stream %q has no shards: its creation was rolled back, or its removal has begun. There is nothing to import; create it, or remove it by the coordinator's API.", req.ID)
+			if s.Status.ActiveReshardingID != "" && s.Spec.ShardCount != 0 {
+				detail = fmt.Sprintf("Stream %q is being created: it will have %d shards, and has none yet. Import it when it is there.", req.ID, s.Spec.ShardCount)
+			}
+			resp.Diagnostics.AddError("Stream has no shards yet", detail)
+			return
+		}
+	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("stream_prefix"), req.ID)...)
 	resp.Diagnostics.Append(importOwn(ctx, &resp.State)...)
 }

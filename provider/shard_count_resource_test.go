@@ -750,7 +750,7 @@ func TestShardCountDelete(t *testing.T) {
 }
 
 func TestShardCountImport(t *testing.T) {
-	c, _ := setup(t)
+	c, f := setup(t)
 	full := orders(3, attrs{"strategy": "online", "drain_scope": "removed", "retire": "archive", "pause_timeout": "90s", "drain_timeout": "2h30m",
 		"on_timeout": "fail", "ignore_groups": []string{"b", "a"}, "deletion_protection": true, "reason": "because"})
 	i := c.must(c.none(shardCount), full)
@@ -772,6 +772,17 @@ func TestShardCountImport(t *testing.T) {
 			_, diags := c.importID(shardCount, id)
 			oneError(t, diags, words...)
 		})
+	}
+	f.set(func() {
+		s, other := *f.streams["orders"], *f.streams["orders"]
+		s.StreamPrefix, s.Status.ShardCount, s.Status.ActiveReshardingID = "coming", 0, "rs-9"
+		f.streams["coming"] = &s
+		other.StreamPrefix, other.Status.ShardCount = "going", 0
+		f.streams["going"] = &other
+	})
+	for id, words := range map[string]string{"coming": "is being created: it will have 3 shards", "going": "nothing to import"} {
+		_, diags := c.importID(shardCount, id)
+		oneError(t, diags, words)
 	}
 	for _, id := range []string{"nope", "Orders", "orders%20"} {
 		gone, diags := c.importID(shardCount, id)
