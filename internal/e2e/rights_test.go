@@ -351,7 +351,7 @@ func TestRedisRightsAreFew(t *testing.T) {
 		{"foreign", "HSET " + control + " epoch 9"}, {"foreign", "HGETALL " + control}, {"foreign", "DEL " + l.key(0)}, {"foreign", "XREADGROUP GROUP g c STREAMS " + l.key(0) + " >"},
 	} {
 		var args []any
-		for _, word := range strings.Fields(c.command) {
+		for word := range strings.FieldsSeq(c.command) {
 			args = append(args, word)
 		}
 		if err := g.as(c.user).Do(ctx, args...).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
@@ -376,7 +376,7 @@ func TestRedisRightsAreFew(t *testing.T) {
 	}
 	uses := func(direct string, scripts ...shardscript.Name) map[string]bool {
 		used := map[string]bool{"eval": true, "evalsha": true}
-		for _, name := range strings.Fields(direct) {
+		for name := range strings.FieldsSeq(direct) {
 			used[name] = true
 		}
 		for _, name := range scripts {

@@ -150,7 +150,7 @@ func (e *RightsError) Error() string {
 // Unwrap gives Redis's own error.
 func (e *RightsError) Unwrap() error { return e.Err }
 
-// lacksRight recognises how Redis 7.0 and its successors refuse a user, of a command and of one in a script.
+// lacksRight recognizes how Redis 7.0 and its successors refuse a user, of a command and of one in a script.
 func lacksRight(err error) bool {
 	var answer redis.Error
 	if err == nil || !errors.As(err, &answer) {
