@@ -80,6 +80,7 @@ func (s *Store) rightsOfAll() []right {
 	k, list := s.keys, []right{}
 	list = append(list, on(k.index(), "SADD @ m", "SREM @ m", "SMEMBERS @")...)
 	list = append(list, on(k.formerIndex(), "SADD @ m", "SMEMBERS @")...)
+	list = append(list, on(k.session("id"), "SET @ v PX 1", "GET @", "PEXPIRE @ 1", "DEL @")...)
 	list = append(list, on(k.audit(""), "XADD @ * f v", "XRANGE @ - +", "XREVRANGE @ + -")...)
 	return append(list, on(k.auditHead(""), "GET @", "SET @ v")...)
 }
