@@ -86,7 +86,8 @@ func (d *auditEventsDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Events of the coordinator's audit log, newest first: every request that changed something or was refused, with who made it and why. " +
 			"Filters are combined; without any, all events are given, up to `limit`.\n\n" +
-			"It shows what was recorded before it was read: an apply that changes something and reads the log gets its own events only if the data source depends on that resource.",
+			"It shows what was recorded before it was read: an apply that changes something and reads the log gets its own events only if the data source depends on that resource. " +
+			"The log grows with every change and every refused request, so an output of it differs from plan to plan, unless `to` lies in the past or a filter selects what has ended.",
 		Attributes: map[string]schema.Attribute{
 			"stream_prefix":  name("Only events of this stream, also after it was deleted."),
 			"consumer_group": name("Only events of consumer groups of this name."),
@@ -96,13 +97,13 @@ func (d *auditEventsDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 				Optional: true, MarkdownDescription: "Only this outcome: `SUCCESS`, `FAILED`, `UNAUTHORIZED`, `FORBIDDEN` or `ERROR`.",
 				Validators: []validator.String{choice{"SUCCESS", "FAILED", "UNAUTHORIZED", "FORBIDDEN", "ERROR"}},
 			},
-			"request_id":    filter("Only the request with this id, the coordinator's or the client's own: a Terraform run with `request_id_prefix` logs its ids at level `DEBUG`."),
+			"request_id":    filter("Only requests of this id, the coordinator's (`request_id` of an event) or the client's own (`client_request_id`), which all requests of one create, update or destroy share."),
 			"resharding_id": name("Only events of this resharding."),
 			"fingerprint":   filter("Only requests whose body has this SHA-256, in lower-case hex."),
 			"from":          instant("Only events from this time on, RFC 3339, such as `2026-01-31T12:00:00Z`."),
 			"to":            instant("Only events up to this time, RFC 3339."),
 			"limit": schema.Int64Attribute{
-				Optional: true, MarkdownDescription: fmt.Sprintf("How many events are given at most, 1 to %d; default %d.", mostAuditLimit, defaultAuditLimit),
+				Optional: true, MarkdownDescription: fmt.Sprintf("How many events are given at most, the newest ones, 1 to %d; default %d. `more` says that there are others.", mostAuditLimit, defaultAuditLimit),
 				Validators: []validator.Int64{int64validator.Between(1, mostAuditLimit)},
 			},
 			"more": flagOut("Whether there are older events that match, beyond `limit`."),

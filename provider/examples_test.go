@@ -3,11 +3,15 @@
 package provider
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
@@ -96,6 +100,101 @@ func TestAccExamplesAreValid(t *testing.T) {
 	w.write("examples.tf", root.String())
 	w.terraform(0, nil, "get")
 	w.terraform(0, nil, "validate")
+}
+
+// The examples of data sources, applied at a coordinator whose audit log has what runs of Terraform do
+// not leave: events without requester and reason, and without an authenticated user.
+func TestAccDataSourceExamples(t *testing.T) {
+	acceptance(t)
+	c := startCoordinator(t, redistest.Shared(t))
+	prefix := redistest.Prefix(t)
+	const id = "by-hand-1"
+	for _, count := range []int64{2, 3} {
+		_, err := c.client.PutStream(t.Context(), prefix, protocol.PutStreamRequest{ShardCount: &count}, client.Call{RequestID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		converged(t, c, prefix, count)
+	}
+	if _, err := c.client.PutGroup(t.Context(), prefix, "billing", protocol.PutGroupRequest{}, client.Call{}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post(c.url+"/coord/v1/streams/"+prefix+"/scale", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+
+	w := newWorkdir(t, "", envEndpoint+"="+c.url, envUsername+"=admin", envPassword+"="+password)
+	files, err := filepath.Glob("../examples/data-sources/*/*.tf")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	year := time.Now().Year()
+	place := strings.NewReplacer(`"orders"`, strconv.Quote(prefix), "2026-01-01T", fmt.Sprint(year-1)+"-01-01T", "2026-02-01T", fmt.Sprint(year+2)+"-01-01T")
+	var root strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(filepath.Dir(file))
+		if err := os.Mkdir(filepath.Join(w.dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.write(filepath.Join(name, "example.tf"), "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+place.Replace(string(text)))
+		fmt.Fprintf(&root, "module %[1]q {\n  source = \"./%[1]s\"\n}\noutput %[1]q {\n  value = module.%[1]s\n}\n", name)
+	}
+	// Beside the examples: every event of every kind, and those of one id of a client.
+	fmt.Fprintf(&root, `
+data "redisstream_audit_events" "all" {
+  stream_prefix = %q
+}
+output "unauthenticated" {
+  value = [for e in data.redisstream_audit_events.all.events : "${coalesce(e.principal, "nobody")} ${e.outcome}" if e.principal == null]
+}
+data "redisstream_audit_events" "one" {
+  request_id = %q
+}
+output "by_client_id" {
+  value = length(data.redisstream_audit_events.one.events)
+}
+`, prefix, id)
+	w.write("examples.tf", root.String())
+	w.terraform(0, nil, "get")
+	w.terraform(0, nil, "apply", "-auto-approve")
+	var out map[string]struct{ Value any }
+	if err := json.Unmarshal([]byte(w.terraform(0, nil, "output", "-json")), &out); err != nil {
+		t.Fatal(err)
+	}
+	changes, _ := out["redisstream_audit_events"].Value.(map[string]any)["changes"].([]any)
+	if len(changes) != 2 || !strings.HasSuffix(fmt.Sprint(changes[0]), "admin for nobody shardCount=3 no reason") {
+		t.Errorf("changes: %q", changes)
+	}
+	if v := out["redisstream_resharding"].Value.(map[string]any)["still_holds"]; v != "true" && v != true {
+		t.Errorf("recheck: %v", v)
+	}
+	if v := fmt.Sprint(out["unauthenticated"].Value); v != "[nobody UNAUTHORIZED]" {
+		t.Errorf("unauthenticated: %s", v)
+	}
+	if v := fmt.Sprint(out["by_client_id"].Value); v != "2" {
+		t.Errorf("%s events of the client's id", v)
+	}
+}
+
+// converged waits until the stream has this shard count and nothing is on its way.
+func converged(t *testing.T, c *coordinator, prefix string, count int64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		s, err := c.client.Stream(t.Context(), prefix)
+		if err == nil && s.Status.ShardCount == int(count) && s.Status.ActiveReshardingID == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("stream %s: last seen %+v, %v", prefix, s.Status, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // The example module, applied: two streams, three groups, and its checks hold.

@@ -1,6 +1,9 @@
 package provider
 
 import (
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
@@ -90,7 +93,11 @@ func TestListResources(t *testing.T) {
 		o.groups["others/billing"] = &protocol.Group{StreamPrefix: "others", ConsumerGroup: "billing", State: protocol.GroupStable, Ready: true}
 	})
 
+	before := o.reads("/streams/orders", "/streams/invoices")
 	all := c.list(shardCount, attrs{}, 0, true)
+	if n := o.reads("/streams/orders", "/streams/invoices") - before; n != 0 {
+		t.Errorf("%d requests for streams that had been listed as a whole", n)
+	}
 	if len(all) != 2 || all[0].display != "invoices" || all[1].display != "orders" {
 		for _, l := range all {
 			t.Errorf("%q %q", l.display, errorsOf(l.diags))
@@ -113,7 +120,11 @@ func TestListResources(t *testing.T) {
 		t.Errorf("%d streams with a limit of 1", len(some))
 	}
 
+	before = o.reads("/streams/orders/groups/billing")
 	groups := c.list(streamGroup, attrs{"stream_prefix": "orders"}, 0, true)
+	if n := o.reads("/streams/orders/groups/billing") - before; n != 0 {
+		t.Errorf("%d requests for a group that had been listed as a whole", n)
+	}
 	if len(groups) != 1 || groups[0].display != "orders/billing" {
 		t.Fatalf("groups: %+v", groups)
 	}
@@ -134,4 +145,16 @@ func TestListResources(t *testing.T) {
 			oneError(t, all[0].diags, "Permission denied")
 		}
 	}
+}
+
+// reads counts the requests for these paths so far.
+func (f *fakeCoordinator) reads(paths ...string) (n int) {
+	f.set(func() {
+		for _, r := range f.requests {
+			if r.method == http.MethodGet && slices.Contains(paths, strings.TrimPrefix(r.path, "/coord/v1")) {
+				n++
+			}
+		}
+	})
+	return n
 }

@@ -3,6 +3,8 @@ package provider
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -60,7 +62,30 @@ func (l *shardCountList) List(ctx context.Context, req list.ListRequest, stream 
 	}
 	streams := slices.DeleteFunc(all.Streams, func(s protocol.Stream) bool { return !strings.HasPrefix(s.StreamPrefix, begin) })
 	slices.SortFunc(streams, func(a, b protocol.Stream) int { return cmp.Compare(a.StreamPrefix, b.StreamPrefix) })
-	stream.Results = results(ctx, req, &l.shardCountResource, shardCountIdentity, streams, func(s protocol.Stream) []string { return []string{s.StreamPrefix} })
+	stream.Results = results(ctx, req, shardCountIdentity, streams, func(s protocol.Stream) []string { return []string{s.StreamPrefix} }, l.show)
+}
+
+// show makes what an import and a Read would make. The stream is at hand; its last resharding is not.
+func (l *shardCountList) show(ctx context.Context, state *tfsdk.State, s protocol.Stream) diag.Diagnostics {
+	diags := importOwn(ctx, state)
+	var m shardCountModel
+	diags.Append(state.Get(ctx, &m)...)
+	if diags.HasError() {
+		return diags
+	}
+	last, err := l.conn.lastResharding(ctx, s)
+	if errors.Is(err, protocol.ErrStreamNotFound) { // it went while it was listed
+		state.RemoveResource(ctx)
+		return diags
+	}
+	if err != nil {
+		diags.Append(l.conn.diagnose(fmt.Sprintf("read the last resharding of stream %q", s.StreamPrefix), err))
+		return diags
+	}
+	m.observe(ctx, s, last)
+	m.ShardCount = countOf(confirmed(s, last))
+	diags.Append(state.Set(ctx, &m)...)
+	return diags
 }
 
 func (l *streamGroupList) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSchemaRequest, resp *list.ListResourceSchemaResponse) {
@@ -89,7 +114,22 @@ func (l *streamGroupList) List(ctx context.Context, req list.ListRequest, stream
 	slices.SortFunc(groups, func(a, b protocol.Group) int {
 		return cmp.Or(cmp.Compare(a.StreamPrefix, b.StreamPrefix), cmp.Compare(a.ConsumerGroup, b.ConsumerGroup))
 	})
-	stream.Results = results(ctx, req, &l.streamGroupResource, streamGroupIdentity, groups, func(g protocol.Group) []string { return []string{g.StreamPrefix, g.ConsumerGroup} })
+	stream.Results = results(ctx, req, streamGroupIdentity, groups, func(g protocol.Group) []string { return []string{g.StreamPrefix, g.ConsumerGroup} }, l.show)
+}
+
+// show makes what an import and a Read would make.
+func (l *streamGroupList) show(ctx context.Context, state *tfsdk.State, g protocol.Group) diag.Diagnostics {
+	imported := resource.ImportStateResponse{State: *state}
+	l.ImportState(ctx, resource.ImportStateRequest{ID: g.StreamPrefix + "/" + g.ConsumerGroup}, &imported)
+	diags := imported.Diagnostics
+	var m streamGroupModel
+	diags.Append(imported.State.Get(ctx, &m)...)
+	if diags.HasError() {
+		return diags
+	}
+	m.observe(g)
+	diags.Append(state.Set(ctx, &m)...)
+	return diags
 }
 
 // listing reads the one argument of a list, and says whether the coordinator can be asked.
@@ -106,9 +146,12 @@ func (c *connection) listing(ctx context.Context, req list.ListRequest, stream *
 	return v.ValueString(), true
 }
 
-// results lists all, or as many as were asked for, as resources of kind r: values are what the
-// attributes of the identity are for one of them.
-func results[T any](ctx context.Context, req list.ListRequest, r resource.ResourceWithImportState, identity []string, all []T, values func(T) []string) iter.Seq[list.ListResult] {
+// results lists all, or as many as were asked for: values are what the attributes of the identity are
+// for one of them, and show makes the resource of what was listed, without asking for it again.
+func results[T any](
+	ctx context.Context, req list.ListRequest, identity []string, all []T,
+	values func(T) []string, show func(context.Context, *tfsdk.State, T) diag.Diagnostics,
+) iter.Seq[list.ListResult] {
 	if req.Limit > 0 && int64(len(all)) > req.Limit {
 		all = all[:req.Limit]
 	}
@@ -121,31 +164,19 @@ func results[T any](ctx context.Context, req list.ListRequest, r resource.Resour
 				result.Diagnostics.Append(result.Identity.SetAttribute(ctx, path.Root(attribute), names[i])...)
 			}
 			if req.IncludeResource {
-				fill(ctx, r, &result)
+				state := tfsdk.State{Raw: result.Resource.Raw, Schema: result.Resource.Schema}
+				result.Diagnostics.Append(show(ctx, &state, one)...)
+				switch {
+				case result.Diagnostics.HasError():
+				case state.Raw.IsNull():
+					result.Diagnostics.AddWarning("Cannot show "+result.DisplayName, "it no longer exists")
+				default:
+					result.Resource.Raw = state.Raw
+				}
 			}
 			if !push(result) {
 				return
 			}
 		}
 	}
-}
-
-// fill gives a result the resource as an import would have it: imported by what it is shown as, then
-// read.
-func fill(ctx context.Context, r resource.ResourceWithImportState, result *list.ListResult) {
-	state := tfsdk.State{Raw: result.Resource.Raw, Schema: result.Resource.Schema}
-	imported := resource.ImportStateResponse{State: state}
-	r.ImportState(ctx, resource.ImportStateRequest{ID: result.DisplayName}, &imported)
-	result.Diagnostics.Append(imported.Diagnostics...)
-	if imported.Diagnostics.HasError() {
-		return
-	}
-	read := resource.ReadResponse{State: imported.State}
-	r.Read(ctx, resource.ReadRequest{State: imported.State}, &read)
-	if read.State.Raw.IsNull() { // it went while it was listed
-		result.Diagnostics.AddWarning("Cannot show "+result.DisplayName, "it no longer exists")
-		return
-	}
-	result.Diagnostics.Append(read.Diagnostics...)
-	result.Resource.Raw = read.State.Raw
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
@@ -59,6 +61,22 @@ type reshardingView struct {
 	PauseDeadline *string          `tfsdk:"pause_deadline"`
 	IgnoreGroups  []string         `tfsdk:"ignore_groups"`
 	Certificate   *certificateView `tfsdk:"certificate"`
+	Recheck       *bool            `tfsdk:"recheck"`
+	RecheckResult *recheckView     `tfsdk:"recheck_result"`
+}
+
+// recheckView is a certificate compared with Redis.
+type recheckView struct {
+	CheckedAt *string            `tfsdk:"checked_at"`
+	Holds     bool               `tfsdk:"holds"`
+	Shards    []recheckShardView `tfsdk:"shards"`
+}
+
+type recheckShardView struct {
+	Index    int      `tfsdk:"index"`
+	State    string   `tfsdk:"state"`
+	Holds    bool     `tfsdk:"holds"`
+	Problems []string `tfsdk:"problems"`
 }
 
 type certificateView struct {
@@ -105,7 +123,7 @@ func changeAttributes(more map[string]schema.Attribute) map[string]schema.Attrib
 			"started_at": textOut("When it was entered, RFC 3339, UTC."),
 			"ended_at":   textOut("When it was left; null while it lasts."),
 		}),
-		"paused_ms":    numberOut("For how long it paused publishing, in milliseconds."),
+		"paused_ms":    numberOut("For how long it has paused publishing, in milliseconds; up to now while the pause lasts."),
 		"waiting_for":  textsOut("What holds it up, in sentences: shard, consumer group and counts."),
 		"requested_by": textOut("Who asked for it."),
 		"reason":       textOut("Why, as given with the request."),
@@ -124,6 +142,24 @@ func (d *reshardingDataSource) Schema(_ context.Context, _ datasource.SchemaRequ
 			"id": schema.StringAttribute{
 				Optional: true, Computed: true,
 				MarkdownDescription: "Its id. Default: the one that is running, or else the one that ended last.", Validators: []validator.String{nameValidator{}},
+			},
+			"recheck": schema.BoolAttribute{
+				Optional: true,
+				MarkdownDescription: "Whether to compare the certificate with Redis as it is now: `recheck_result`. It looks at every shard that was drained. Default `false`. " +
+					"What was certified stays so while the shards are those of then; removing entries or consumer groups by hand shows.",
+			},
+			"recheck_result": schema.SingleNestedAttribute{
+				Computed: true, MarkdownDescription: "What `recheck` has found; null without it, and where there is no certificate to compare.",
+				Attributes: map[string]schema.Attribute{
+					"checked_at": textOut("When Redis was looked at, RFC 3339, UTC: another one with every plan."),
+					"holds":      flagOut("Whether all that the certificate states can still be seen."),
+					"shards": objectsOut("Each shard of the certificate.", map[string]schema.Attribute{
+						"index":    numberOut("Index of the shard."),
+						"state":    textOut("`KEPT`, `RETIRED` or `ARCHIVED` by this resharding, `REPLACED` when a later one made it anew, or `UNKNOWN`."),
+						"holds":    flagOut("Whether it is as was certified, or was retired by this very resharding."),
+						"problems": textsOut("What is otherwise, in sentences; empty when it holds."),
+					}),
+				},
 			},
 			"from_epoch":     numberOut("Layout epoch before it."),
 			"to_epoch":       numberOut("Layout epoch that it leads to."),
@@ -162,28 +198,43 @@ func (d *reshardingDataSource) Schema(_ context.Context, _ datasource.SchemaRequ
 
 func (d *reshardingDataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	prefix, id := argument(ctx, req, resp, "stream_prefix"), argument(ctx, req, resp, "id")
+	var recheck types.Bool
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("recheck"), &recheck)...)
 	what := reading("resharding %s of stream %q", id, prefix)
 	if id == "" {
 		what = reading("last resharding of stream %q", prefix)
 	}
 	lookUp(ctx, &d.dataSource, resp, what, func(ctx context.Context) (reshardingView, error) {
-		if id != "" {
-			r, err := d.conn.client.Resharding(ctx, prefix, id, "", 0)
-			return viewResharding(r), err
-		}
-		s, err := d.conn.client.Stream(ctx, prefix)
-		if err != nil {
-			return reshardingView{}, err
-		}
-		r, err := d.conn.lastResharding(ctx, s)
-		if err == nil && r == nil {
-			err = protocol.NewError(protocol.CodeMigrationNotFound, fmt.Sprintf("stream %q has no resharding on record", prefix))
+		r, err := d.find(ctx, prefix, id)
+		if err == nil && recheck.ValueBool() && r.Certificate != nil {
+			r, err = d.conn.client.RecheckResharding(ctx, prefix, r.ReshardingID)
 		}
 		if err != nil {
 			return reshardingView{}, err
 		}
-		return viewResharding(*r), nil
+		v := viewResharding(r)
+		v.Recheck = recheck.ValueBoolPointer()
+		return v, nil
 	})
+}
+
+// find is the resharding of an id; without one, that which runs or ended last.
+func (d *reshardingDataSource) find(ctx context.Context, prefix, id string) (protocol.Resharding, error) {
+	if id != "" {
+		return d.conn.client.Resharding(ctx, prefix, id, "", 0)
+	}
+	s, err := d.conn.client.Stream(ctx, prefix)
+	if err != nil {
+		return protocol.Resharding{}, err
+	}
+	r, err := d.conn.lastResharding(ctx, s)
+	switch {
+	case err != nil:
+		return protocol.Resharding{}, err
+	case r == nil:
+		return protocol.Resharding{}, protocol.NewError(protocol.CodeMigrationNotFound, fmt.Sprintf("stream %q has no resharding on record", prefix))
+	}
+	return *r, nil
 }
 
 func (d *reshardingsDataSource) Schema(_ context.Context, _ datasource.SchemaRequest, resp *datasource.SchemaResponse) {
@@ -231,6 +282,14 @@ func viewResharding(r protocol.Resharding) reshardingView {
 		v.Certificate = &certificateView{
 			TakenAt: shownTime(&r.Certificate.TakenAt), Barrier: r.Certificate.Barrier, ConfirmedReplicas: r.Certificate.ConfirmedReplicas,
 			Shards: each(r.Certificate.Shards, viewEvidence),
+		}
+	}
+	if c := r.Recheck; c != nil {
+		v.RecheckResult = &recheckView{
+			CheckedAt: shownTime(&c.CheckedAt), Holds: c.Holds,
+			Shards: each(c.Shards, func(s protocol.ShardCheck) recheckShardView {
+				return recheckShardView{Index: s.ShardIndex, State: s.State, Holds: s.Holds, Problems: each(s.Problems, same)}
+			}),
 		}
 	}
 	return v

@@ -88,8 +88,52 @@ type problem struct{ argument, text string }
 func (p *problem) Error() string { return p.argument + ": " + p.text }
 
 // resolve merges configuration and environment. What the configuration says outright beats
-// another way to say the same in the environment.
+// another way to say the same in the environment. A problem names the variable that is to blame,
+// since nothing in the configuration is.
 func resolve(cfg providerModel, from surroundings) (settings, *problem) {
+	s, p := merge(cfg, from)
+	if p == nil || strings.Contains(p.text, "environment variable") {
+		return s, p
+	}
+	if env := variableOf(p.argument, cfg); env != "" && from.getenv(env) != "" {
+		p.text += " (set by environment variable " + env + ")"
+	}
+	return s, p
+}
+
+// variableOf is the environment variable that an argument is taken from; "" when the configuration
+// has it, or another way to say it.
+func variableOf(argument string, cfg providerModel) string {
+	for _, a := range []struct {
+		name, env string
+		absent    bool
+	}{
+		{"endpoint", envEndpoint, cfg.Endpoint.IsNull() && cfg.Endpoints.IsNull()},
+		{"endpoints", envEndpoints, cfg.Endpoint.IsNull() && cfg.Endpoints.IsNull()},
+		{"username", envUsername, cfg.Username.IsNull()},
+		{"password", envPassword, cfg.Password.IsNull()},
+		{"token", envToken, cfg.Token.IsNull()},
+		{"token_file", envTokenFile, cfg.TokenFile.IsNull()},
+		{"ca_certificate", envCA, cfg.CACertificate.IsNull() && cfg.CACertificateFile.IsNull()},
+		{"ca_certificate_file", envCAFile, cfg.CACertificate.IsNull() && cfg.CACertificateFile.IsNull()},
+		{"client_certificate", envClientCert, cfg.ClientCertificate.IsNull() && cfg.ClientCertificateFile.IsNull()},
+		{"client_certificate_file", envClientCertFile, cfg.ClientCertificate.IsNull() && cfg.ClientCertificateFile.IsNull()},
+		{"client_key", envClientKey, cfg.ClientKey.IsNull() && cfg.ClientKeyFile.IsNull()},
+		{"client_key_file", envClientKeyFile, cfg.ClientKey.IsNull() && cfg.ClientKeyFile.IsNull()},
+		{"insecure_skip_verify", envInsecure, cfg.InsecureSkipVerify.IsNull()},
+		{"request_id_prefix", envRequestID, cfg.RequestIDPrefix.IsNull()},
+		{"requested_by", envRequestedBy, cfg.RequestedBy.IsNull()},
+		{"retry_budget", envRetryBudget, cfg.RetryBudget.IsNull()},
+	} {
+		if a.name == argument && a.absent {
+			return a.env
+		}
+	}
+	return ""
+}
+
+// merge is resolve but for the names of variables in its problems.
+func merge(cfg providerModel, from surroundings) (settings, *problem) {
 	var s settings
 	pick := func(v types.String, env string) string {
 		if v.IsNull() {
@@ -128,7 +172,7 @@ func resolve(cfg providerModel, from surroundings) (settings, *problem) {
 	if text := strings.TrimSpace(from.getenv(envInsecure)); cfg.InsecureSkipVerify.IsNull() && text != "" {
 		v, err := strconv.ParseBool(text)
 		if err != nil {
-			return s, &problem{"insecure_skip_verify", "environment variable " + envInsecure + " must be true or false"}
+			return s, &problem{"insecure_skip_verify", "must be true or false"}
 		}
 		s.insecureSkipVerify = v
 	}

@@ -197,6 +197,12 @@ func TestResolve(t *testing.T) {
 		"a long prefix":                      {config{"endpoint": "http://c", "request_id_prefix": strings.Repeat("x", 65)}, nil, settings{}, "request_id_prefix", "65 bytes"},
 		"a long requester":                   {config{"endpoint": "http://c", "requested_by": strings.Repeat("x", 1025)}, nil, settings{}, "requested_by", "1025 bytes"},
 		"no patience":                        {config{"endpoint": "http://c"}, map[string]string{envRetryBudget: "0s"}, settings{}, "retry_budget", "between 1s and 1h"},
+		"a prefix from the environment":      {config{"endpoint": "http://c"}, map[string]string{envRequestID: "run 1"}, settings{}, "request_id_prefix", "(set by environment variable " + envRequestID + ")"},
+		"an endpoint from the environment":   {config{}, map[string]string{envEndpoint: "ftp://c"}, settings{}, "endpoint", "(set by environment variable " + envEndpoint + ")"},
+		"a budget from the environment":      {config{"endpoint": "http://c"}, map[string]string{envRetryBudget: "2d"}, settings{}, "retry_budget", "(set by environment variable " + envRetryBudget + ")"},
+		"a file from the environment":        {config{"endpoint": "http://c"}, map[string]string{envCAFile: "page"}, settings{}, "ca_certificate_file", "(set by environment variable " + envCAFile + ")"},
+		"a token from the environment":       {config{"endpoint": "http://c"}, map[string]string{envToken: "a b"}, settings{}, "token", "(set by environment variable " + envToken + ")"},
+		"a prefix that hides a bad variable": {config{"endpoint": "http://c", "request_id_prefix": "run 1"}, map[string]string{envRequestID: "r 2"}, settings{}, "request_id_prefix", "may only contain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, refused := resolve(configOf(tt.config), surroundings{

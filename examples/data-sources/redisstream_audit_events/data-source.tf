@@ -1,4 +1,4 @@
-# Who changed the stream in January, and why.
+# Who changed the stream in January, and why. What is not known of an event is null, and a template takes no null.
 data "redisstream_audit_events" "orders" {
   stream_prefix = "orders"
   action        = "PUT_STREAM"
@@ -9,5 +9,9 @@ data "redisstream_audit_events" "orders" {
 }
 
 output "changes" {
-  value = [for e in data.redisstream_audit_events.orders.events : "${e.timestamp} ${e.principal} (${e.requested_by}): ${e.summary}, ${e.reason}"]
+  value = [for e in data.redisstream_audit_events.orders.events : join(" ", [
+    e.timestamp,
+    coalesce(e.principal, "nobody"), "for", coalesce(e.requested_by, "nobody"),
+    coalesce(e.summary, "no numbers"), coalesce(e.reason, "no reason"),
+  ])]
 }
