@@ -131,7 +131,7 @@ func TestAccDataSourceExamples(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	year := time.Now().Year()
-	place := strings.NewReplacer(`"orders"`, strconv.Quote(prefix), "2026-01-01T", fmt.Sprint(year-1)+"-01-01T", "2026-02-01T", fmt.Sprint(year+2)+"-01-01T")
+	place := strings.NewReplacer(`= "orders"`, "= "+strconv.Quote(prefix), "2026-01-01T", fmt.Sprint(year-1)+"-01-01T", "2026-02-01T", fmt.Sprint(year+2)+"-01-01T")
 	var root strings.Builder
 	for _, file := range files {
 		text, err := os.ReadFile(file)

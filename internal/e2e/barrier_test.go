@@ -228,7 +228,7 @@ func pauseEndsOnAFullRedis(t *testing.T, coordinator bool) {
 
 	if coordinator {
 		r := follow(t, api, prefix, res.ReshardingID, 60*time.Second)
-		if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "pauseTimeout of 4s") {
+		if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "pause timeout of 4s") {
 			t.Errorf("ended %s: %s", r.Phase, r.Error)
 		}
 		checkShards(t, rdb, prefix, 2, 3) // while it is full

@@ -288,7 +288,7 @@ func TestManyGroups(t *testing.T) {
 		held <- err
 	}()
 	r := follow(t, m.api, m.prefix, res.ReshardingID, 60*time.Second)
-	if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "pauseTimeout of 5s") || !strings.Contains(r.Error, want[0]) {
+	if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "pause timeout of 5s") || !strings.Contains(r.Error, want[0]) {
 		t.Errorf("ended %s: %q", r.Phase, r.Error)
 	}
 	if r.PausedMs < 5000 {

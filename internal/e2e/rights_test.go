@@ -522,7 +522,7 @@ func TestRedisRightLostMidway(t *testing.T) {
 		l.must(l.rdb.XAck(t.Context(), l.key(0), "billing", one[0].Messages[0].ID))
 		g.change("coordinator", "-xrange") // of the evidence, not of what a rollback does
 		l.waits(protocol.PhaseDraining, "the redis user may not run XRANGE on orders:0")
-		l.waits(protocol.PhaseRolledBack, "pauseTimeout of 10s passed in DRAINING: shard 0: blocked: evidence unknown (no answer: the redis user may not run XRANGE")
+		l.waits(protocol.PhaseRolledBack, "pause timeout of 10s passed in DRAINING: shard 0: blocked: evidence unknown (no answer: the redis user may not run XRANGE")
 		l.at(2)
 		l.add(1, "*")
 		unread(t, l, 2)

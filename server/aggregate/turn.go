@@ -3,6 +3,8 @@ package aggregate
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 	"github.com/redisstream/terraform-provider-redisstream/server/group"
@@ -233,6 +235,20 @@ func (t *Turn) PutGroup(name string, spec protocol.GroupSpec, ifMatch int64) (cr
 	return true, nil
 }
 
+// mostNamed bounds the members that a refusal names.
+const mostNamed = 20
+
+// liveMembers names the active members of a group, quoted and sorted.
+func liveMembers(s *group.State) []string {
+	var live []string
+	for _, id := range sortedKeys(s.Members) {
+		if s.Members[id].State == group.Active {
+			live = append(live, strconv.Quote(id))
+		}
+	}
+	return live
+}
+
 // DeleteGroup deletes a group: its members are unknown from here on, and its Redis consumer groups
 // are destroyed. Without force it is refused with live members, and with unfinished, when that is
 // not nil: what the shards showed of the group before. ifMatch is as with PutGroup.
@@ -249,10 +265,13 @@ func (t *Turn) DeleteGroup(name string, force bool, ifMatch int64, unfinished *p
 		return err
 	}
 	if !force {
-		for _, id := range sortedKeys(g.turn.State().Members) {
-			if g.turn.State().Members[id].State == group.Active {
-				return protocol.NewError(protocol.CodeGroupHasMembers, fmt.Sprintf("member %q of group %q is active: stop its consumers, or delete the group by force", id, name))
+		if live := liveMembers(g.turn.State()); len(live) > 0 {
+			n := len(live)
+			if n > mostNamed {
+				live = append(live[:mostNamed], fmt.Sprintf("and %d more", n-mostNamed))
 			}
+			return protocol.NewError(protocol.CodeGroupHasMembers, fmt.Sprintf(
+				"group %q has %s (%s): stop its consumers, or delete the group by force, which fences them", name, stream.Counted(n, "live member"), strings.Join(live, ", ")))
 		}
 		if unfinished != nil {
 			return unfinished

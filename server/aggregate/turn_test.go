@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
@@ -197,10 +198,13 @@ func TestRefusals(t *testing.T) {
 	s.put(1)
 	s.turn(func(t *aggregate.Turn) { _, _ = t.PutGroup("g", protocol.GroupSpec{}, 0) })
 	s.settle()
-	s.turn(func(t *aggregate.Turn) { t.Heartbeat("g", "m", beat("m", 0, 0)) })
+	s.turn(func(t *aggregate.Turn) {
+		t.Heartbeat("g", "m", beat("m", 0, 0))
+		t.Heartbeat("g", "l", beat("l", 0, 0))
+	})
 	out := s.turn(func(t *aggregate.Turn) {
-		if err := t.DeleteGroup("g", false, 0, nil); err == nil || err.Code != protocol.CodeGroupHasMembers {
-			s.t.Errorf("a group with a live member: %v", err)
+		if err := t.DeleteGroup("g", false, 0, nil); err == nil || err.Code != protocol.CodeGroupHasMembers || !strings.Contains(err.Message, `has 2 live members ("l", "m")`) {
+			s.t.Errorf("a group with live members: %v", err)
 		}
 		if _, err := t.PutGroup("g", protocol.GroupSpec{StartPosition: protocol.StartLatest}, 0); err == nil {
 			s.t.Error("the start position of a group was changed")

@@ -23,7 +23,7 @@ func TestNothingWaitsForEver(t *testing.T) {
 		w.waitsFor(e, id, protocol.PhaseRollingBack, "shard 2: no answer to UNDO: the line is cut")
 		line.set("") // a shard that does not answer is told, sooner or later, that it came to nothing
 		r := finish(t, e, w.prefix, id)
-		if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "drainTimeout of 700ms passed in PROVISIONING: shard 2: no answer to PROVISION: the line is cut") {
+		if r.Phase != protocol.PhaseRolledBack || !strings.Contains(r.Error, "drain timeout of 700ms passed in PROVISIONING: shard 2: no answer to PROVISION: the line is cut") {
 			t.Fatalf("ended %s: %s", r.Phase, r.Error)
 		}
 		w.healthy(e, 2)

@@ -38,7 +38,7 @@ func (t *Turn) Advance(groups []GroupProgress, now protocol.Instant) {
 func (t *Turn) goBack(now protocol.Instant) {
 	s := t.edit(now)
 	r := s.Active
-	r.Error = fmt.Sprintf("drainTimeout of %s passed in %s", r.drainTimeout(), r.Phase)
+	r.Error = fmt.Sprintf("drain timeout of %s passed in %s", r.drainTimeout(), r.Phase)
 	if len(r.WaitingFor) > 0 {
 		r.Error += ": " + joinTexts(r.WaitingFor)
 	}

@@ -54,7 +54,7 @@ func TestProvisioningHasADeadline(t *testing.T) {
 			}
 			h.settle()
 			r := h.ended(id, protocol.PhaseRolledBack)
-			if want := "drainTimeout of 5s passed in PROVISIONING: shard 2: no answer to PROVISION: timeout"; r.Error != want {
+			if want := "drain timeout of 5s passed in PROVISIONING: shard 2: no answer to PROVISION: timeout"; r.Error != want {
 				t.Errorf("error %q, want %q", r.Error, want)
 			}
 			h.open(stream.Layout{Epoch: 1, Count: 2})
@@ -109,7 +109,7 @@ func TestActivatingOnlineHasADeadline(t *testing.T) {
 			h.settle()
 			r := h.ended(id, c.want)
 			if c.want == protocol.PhaseRolledBack {
-				if !strings.Contains(r.Error, "drainTimeout of 5s passed in ACTIVATING: shard 0: no answer to DECIDE") || r.OrderWindow != nil {
+				if !strings.Contains(r.Error, "drain timeout of 5s passed in ACTIVATING: shard 0: no answer to DECIDE") || r.OrderWindow != nil {
 					t.Errorf("%+v", r)
 				}
 				return

@@ -138,9 +138,9 @@ func (r *Resharding) failsOnTimeout() bool { return r.Policy.OnTimeout == protoc
 
 // timeoutReason says what a change was waiting for when its time was up.
 func (r *Resharding) timeoutReason() string {
-	text := fmt.Sprintf("drainTimeout of %s passed in %s", r.drainTimeout(), r.Phase)
+	text := fmt.Sprintf("drain timeout of %s passed in %s", r.drainTimeout(), r.Phase)
 	if r.Deadline != 0 {
-		text = fmt.Sprintf("pauseTimeout of %s passed in %s", r.pauseTimeout(), r.Phase)
+		text = fmt.Sprintf("pause timeout of %s passed in %s", r.pauseTimeout(), r.Phase)
 	}
 	if len(r.WaitingFor) > 0 {
 		text += ": " + joinTexts(r.WaitingFor)

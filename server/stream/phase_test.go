@@ -218,7 +218,7 @@ func TestTimeouts(t *testing.T) {
 			generation := h.s.Generation
 			h.settle()
 			r := h.ended(id, c.want)
-			for _, part := range []string{"pauseTimeout of 3s passed in DRAINING", "shard 1: group g has 1 pending", "group h has 1 pending"} {
+			for _, part := range []string{"pause timeout of 3s passed in DRAINING", "shard 1: group g has 1 pending", "group h has 1 pending"} {
 				if !strings.Contains(r.Error, part) {
 					t.Errorf("error %q lacks %q", r.Error, part)
 				}
@@ -246,7 +246,7 @@ func TestTimeouts(t *testing.T) {
 		})(1))
 		h.settle()
 		r := h.ended(id, protocol.PhaseFailed)
-		for _, part := range []string{"drainTimeout of 5s", "shard 2: group g has 1 undelivered"} {
+		for _, part := range []string{"drain timeout of 5s", "shard 2: group g has 1 undelivered"} {
 			if !strings.Contains(r.Error, part) {
 				t.Errorf("error %q lacks %q", r.Error, part)
 			}
