@@ -123,10 +123,14 @@ Environment, for the provider and for your programs:
   export REDISSTREAM_PASSWORD=%[6]s
   export REDIS_URL='%[4]s'
 
-A stream with four shards:
+A stream must exist before anything is appended to it, and a consumer group before
+anybody reads for it. Both by the API, for examples/go/quickstart; Terraform makes the
+same with redisstream_shard_count and redisstream_stream_group:
 
   curl -u %[7]s -X PUT %[1]s/coord/v1/streams/orders \
        -H 'Content-Type: application/json' -d '{"shardCount": 4}'
+  curl -u %[7]s -X PUT %[1]s/coord/v1/streams/orders/groups/billing \
+       -H 'Content-Type: application/json' -d '{}'
 
 The API is described at %[1]s/openapi.yaml. Ctrl-C ends everything.
 

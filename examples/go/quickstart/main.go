@@ -1,7 +1,11 @@
 // Command quickstart appends ten orders and bills them, on the stream "orders" with the consumer
-// group "billing" of a coordinator that "redis-stream-coordinator dev" runs.
+// group "billing" of a coordinator that "redis-stream-coordinator dev" runs. Both must exist: by
+// Terraform, as the README has them, or by the API.
 //
 //	export REDISSTREAM_ENDPOINT=… REDISSTREAM_USERNAME=… REDISSTREAM_PASSWORD=… REDIS_URL=… # as dev prints them
+//	put() { curl -u "$REDISSTREAM_USERNAME:$REDISSTREAM_PASSWORD" -H 'Content-Type: application/json' -X PUT "$REDISSTREAM_ENDPOINT/coord/v1/streams/$1" -d "$2"; }
+//	put orders '{"shardCount": 4}'
+//	put orders/groups/billing '{}'
 //	go run ./examples/go/quickstart
 package main
 
