@@ -43,7 +43,7 @@ var notLetters = strings.NewReplacer("-", "", "_", "", " ", "")
 
 // dryRun reads the parameter; err when it is not one of true and false, given once, or is spelled
 // in another way: the call would be no dry run. A call that has a dry run knows no other parameter
-// (alone), so that no misspelt one is passed over.
+// (alone), so that no misspelled one is passed over.
 func dryRun(r *http.Request, alone bool) (dry, given bool, err error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
