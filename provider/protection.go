@@ -37,7 +37,7 @@ func reasonArgument() schema.StringAttribute {
 	return schema.StringAttribute{
 		Optional: true, Computed: true, Default: stringdefault.StaticString(""),
 		MarkdownDescription: "Text for the coordinator's audit log, sent along with a change; at most 1024 bytes. Default: a text that names the operation. " +
-			"A change of it alone is no change: the state shows the reason of the last one.",
+			"A change of it alone is no change, and is not sent: the state keeps the reason that was given with the last change of something else.",
 		Validators: []validator.String{reasonValidator{}},
 	}
 }

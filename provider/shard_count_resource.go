@@ -67,7 +67,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 				CustomType: countType{},
 				Required:   true,
 				MarkdownDescription: fmt.Sprintf("Number of shards, 1 to %d. A change reshards the stream in place, as the other arguments say. "+
-					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it.", protocol.MaxShardCount),
+					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it. While a stream is still being created it is the count that was asked for.", protocol.MaxShardCount),
 				Validators: []validator.Int64{shardCountValidator{}},
 			},
 			"strategy": schema.StringAttribute{
@@ -164,7 +164,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 					"error":            schema.StringAttribute{Computed: true, MarkdownDescription: "Why it did not complete; empty if it did."},
 					"certificate": schema.SingleNestedAttribute{
 						Computed:            true,
-						MarkdownDescription: "The drain certificate: the evidence on which the layout was changed; null when nothing was drained. The data source `redisstream_resharding` has it whole, shard by shard, and can compare it with Redis.",
+						MarkdownDescription: "The drain certificate: the evidence on which the layout was changed; null when nothing was drained. The data source `redisstream_resharding` has it whole, shard by shard, and compares it with Redis if `recheck` is set.",
 						Attributes: map[string]schema.Attribute{
 							"taken_at":           schema.StringAttribute{Computed: true, MarkdownDescription: "When the evidence was taken, RFC 3339, UTC."},
 							"barrier":            schema.StringAttribute{Computed: true, MarkdownDescription: "What kept appends out: `XSETID` (Redis refuses everybody) or `LEASE` (only producers that fence are held back)."},
@@ -254,12 +254,21 @@ func (r *shardCountResource) planDestroy(ctx context.Context, state shardCountMo
 			"force_destroy repeats the prefix: stream %q is removed at once with its %s. What is undelivered or pending there is lost.", prefix, plural(state.ShardCount.ValueInt64(), "shard")))
 		return
 	}
-	resp.Diagnostics.AddWarning("Stream will be removed", fmt.Sprintf(
-		"Destroying stream %q pauses publishing for good, waits until every consumer group has read and acknowledged all entries, "+
-			"and then retires its %s (%s).", prefix, plural(state.ShardCount.ValueInt64(), "shard"), state.Retire.ValueString()))
+	resp.Diagnostics.AddWarning("Stream will be removed", state.removalText())
 	want := state.spec(ctx, &resp.Diagnostics)
 	want.ShardCount = 0
 	r.conn.preview(ctx, prefix, want, false, req.Private, &resp.Diagnostics)
+}
+
+// removalText says what a destroy without force_destroy does.
+func (m *shardCountModel) removalText() string {
+	late := fmt.Sprintf("If one has not finished after pause_timeout (%s), the removal is undone, publishing is open again, and the destroy fails.", m.PauseTimeout.ValueString())
+	if m.Strategy.ValueString() == lower(protocol.StrategyOnline) {
+		late = fmt.Sprintf("If one has not finished after drain_timeout (%s), the coordinator brings the shards back, and the destroy fails.", m.DrainTimeout.ValueString())
+	}
+	return fmt.Sprintf("Destroying stream %q refuses appends from its beginning, waits until every Redis consumer group that is then on the stream has read and acknowledged all entries, "+
+		"and removes its %s (retire: %s). %s A redisstream_stream_group that refers to this resource is destroyed before, and is refused while its group has not finished. "+
+		"Entries for which no group is left are removed unread: stop the producers first.", m.StreamPrefix.ValueString(), plural(m.ShardCount.ValueInt64(), "shard"), m.Retire.ValueString(), late)
 }
 
 // protected adds the error that a protected stream cannot be destroyed, and says whether it is.

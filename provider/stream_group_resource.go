@@ -121,11 +121,12 @@ func (r *streamGroupResource) Schema(ctx context.Context, _ resource.SchemaReque
 			},
 			"metadata_version": schema.Int64Attribute{
 				Computed:            true,
-				MarkdownDescription: "Version of the layout that the group's clients see.",
+				MarkdownDescription: "Version of the layout that the group's clients see, as of the last refresh: a resharding in the same apply raises it, and this shows it one plan later.",
 			},
 			"shard_count": schema.Int64Attribute{
-				Computed:            true,
-				MarkdownDescription: "Shard count of the stream.",
+				Computed: true,
+				MarkdownDescription: "Shard count of the stream, as of the last refresh: a resharding in the same apply changes it, and this shows it one plan later. " +
+					"An output of it therefore differs after each resharding; take `shard_count` of `redisstream_shard_count` for one, or the data source `redisstream_stream_group`.",
 			},
 		},
 	}
@@ -427,7 +428,7 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	switch {
 	case err == nil:
 	case goes:
-		fate := fmt.Sprintf("%s is deleted, but its Redis consumer groups have not gone from every shard yet.", capital(groupName(gone)))
+		fate := fmt.Sprintf("%s is deleted, but its Redis consumer groups have not gone from every shard yet. The coordinator goes on by itself; nothing was cancelled.", capital(groupName(gone)))
 		resp.Diagnostics.AddError(r.conn.groupStopped(parent, fate, err, "timeouts.delete", wait))
 	case errors.Is(err, protocol.ErrGenerationMismatch) && now.ConsumerGroup != "":
 		resp.Diagnostics.Append(staleGroup(before, declaredGroup{group: now}, gone))
