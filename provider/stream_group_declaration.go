@@ -205,14 +205,13 @@ func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 // groupStopped is what is told when the waiting for a group ended before the coordinator's work did:
 // fate says how far that is. parent and the other arguments are as with stopped.
 func (c *connection) groupStopped(parent context.Context, fate string, err error, argument string, waited time.Duration) (summary, detail string) {
-	const goesOn = "\n\nThe coordinator goes on by itself; nothing was cancelled."
 	switch {
 	case parent.Err() != nil:
-		return "Interrupted while a consumer group is being set up or removed", fate + goesOn
+		return "Interrupted while a consumer group is being set up or removed", fate
 	case errors.Is(err, context.DeadlineExceeded):
-		return "Timed out while a consumer group is being set up or removed", fmt.Sprintf("%s\n\nThis is not over after %s (%s).%s", fate, formatDuration(waited), argument, goesOn)
+		return "Timed out while a consumer group is being set up or removed", fmt.Sprintf("%s\n\nWaited for %s (%s).", fate, formatDuration(waited), argument)
 	default:
-		return "Lost contact while a consumer group is being set up or removed", redact(fmt.Sprintf("%s\n\nCause: %v%s", fate, err, goesOn), c.secrets)
+		return "Lost contact while a consumer group is being set up or removed", redact(fmt.Sprintf("%s\n\nCause: %v", fate, err), c.secrets)
 	}
 }
 
@@ -221,5 +220,5 @@ func groupFate(g protocol.Group) string {
 	if g.Ready {
 		return fmt.Sprintf("%s is registered with these settings, and ready on every shard.", capital(groupName(g)))
 	}
-	return fmt.Sprintf("%s is registered with these settings, but its Redis consumer groups do not exist on every shard yet: until then its members get no shards, and no resharding goes on without it.", capital(groupName(g)))
+	return fmt.Sprintf("%s is registered with these settings, but its Redis consumer groups do not exist on every shard yet: until then its members get no shards. The coordinator goes on by itself; nothing was cancelled.", capital(groupName(g)))
 }
