@@ -189,10 +189,9 @@ func TestStreamGroupAnswerLost(t *testing.T) {
 	})
 	t.Run("create, not carried out", func(t *testing.T) {
 		c, f := setupGroup(t)
-		first := true
+		sent := 0
 		f.on(http.MethodPut, func(http.ResponseWriter, *http.Request, []byte) bool {
-			if first {
-				first = false
+			if sent++; sent <= 3 { // net/http repeats one by itself
 				panic(http.ErrAbortHandler)
 			}
 			return false
@@ -280,6 +279,36 @@ func TestStreamGroupWaitsUntilReady(t *testing.T) {
 		}
 		f.set(func() { f.groups["orders/billing"].Ready = true })
 		c.must(i, billing(attrs{"rebalance_timeout": "9s"})) // the generation was remembered
+	})
+	t.Run("create, and no more is heard", func(t *testing.T) {
+		c, f := setupGroup(t)
+		f.set(func() { f.slow = true })
+		p := c.plan(c.none(streamGroup), billing(attrs{"timeouts": attrs{"create": "2s"}}))
+		reads := 0
+		f.on(http.MethodGet, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			if reads++; reads == 1 { // whether it exists
+				return false
+			}
+			refuse(w, protocol.NewError(protocol.CodeRedisUnavailable, "away"))
+			return true
+		})
+		f.set(func() {
+			reading := f.intercept
+			f.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				if r.Method == http.MethodPut {
+					f.handle(&unheard{header: http.Header{}}, r, body)
+					refuse(w, protocol.NewError(protocol.CodeProvisioningFailed, "registered, and the coordinator goes on"))
+					return true
+				}
+				return reading(w, r, body)
+			}
+		})
+		i, diags := c.apply(t.Context(), p)
+		if w := warningsOf(diags); failed(diags) || len(w) != 1 || !strings.Contains(w[0], "registered with these settings") || i.state.IsNull() {
+			t.Fatalf("%q, %q, state %s", errorsOf(diags), w, i.state)
+		}
+		f.set(func() { f.intercept = nil; f.groups["orders/billing"].Ready = true })
+		c.must(c.refresh(i), billing(attrs{"rebalance_timeout": "9s"}))
 	})
 	t.Run("create, and it is deleted meanwhile", func(t *testing.T) {
 		c, f := setupGroup(t)
