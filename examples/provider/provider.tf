@@ -2,7 +2,7 @@ terraform {
   required_providers {
     redisstream = {
       source  = "redisstream/redisstream"
-      version = "~> 1.0"
+      version = "~> 1.0" # once there is a release; until then see "Installation"
     }
   }
 }

@@ -75,7 +75,8 @@ resource "redisstream_stream_group" "dashboard" {
   deletion_protection = var.deletion_protection
 }
 
-# Read after everything above was applied, and with every plan.
+# Read with every plan; while something above is to be changed, only during the apply, behind it:
+# the checks below are then "known after apply".
 data "redisstream_stream" "all" {
   for_each      = toset([redisstream_shard_count.orders.stream_prefix, redisstream_shard_count.clicks.stream_prefix])
   stream_prefix = each.value
