@@ -723,7 +723,7 @@ func TestShardCountDelete(t *testing.T) {
 	t.Run("drain does not end", func(t *testing.T) {
 		f.set(func() { f.block = true })
 		p := c.plan(i, nil)
-		if w := warningsOf(p.diags); len(w) != 2 || !strings.Contains(w[0], "retires its 2 shards") || !strings.Contains(w[1], "removed: shards 0 and 1") {
+		if w := warningsOf(p.diags); len(w) != 2 || !strings.Contains(w[0], "removes its 2 shards") || !strings.Contains(w[1], "removed: shards 0 and 1") {
 			t.Errorf("warnings: %q", w)
 		}
 		after, diags := c.apply(t.Context(), p)
