@@ -291,6 +291,7 @@ func TestT7RateLimit(t *testing.T) {
 	c.ok(c.configure(attrs{"endpoint": f.URL}))
 	c.must(c.none(shardCount), orders(2))
 	l := &limiter{perSecond: 5}
+	c.config = nil // all that follows is one run of Terraform, with one connection
 	f.set(func() { f.intercept = l.serve })
 
 	begin := time.Now()
