@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -175,52 +174,6 @@ func plural[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// taken says, at the plan of a creation, that the stream exists: as the creation that an apply left
-// behind when it was killed, with nothing in it, or as somebody else's.
-func (c *connection) taken(ctx context.Context, p protocol.Preview, want protocol.StreamSpec, diags *diag.Diagnostics) {
-	if p.FromShardCount == 0 && p.ReshardingID == "" {
-		return // nothing to lose
-	}
-	s, err := c.client.Stream(ctx, p.StreamPrefix)
-	var foreign string
-	if err == nil {
-		foreign, err = c.foreign(ctx, s, want)
-	}
-	switch {
-	case err != nil:
-		diags.AddWarning(uncheckedTitle, redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
-	case foreign == "":
-		diags.AddWarning("Stream exists already", fmt.Sprintf(
-			"Stream %q exists, with just these settings, made by %q as this one would be: so a creation leaves it behind whose apply was killed. It is taken into the state as it is.", p.StreamPrefix, c.requestedBy))
-	default:
-		diags.Append(exists("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
-	}
-}
-
-// foreign says why a stream that is there before its creation is somebody else's; "" when it has no
-// shards, and so nothing to lose, or when it is just what this creation, by the same requester,
-// leaves behind when its apply is killed.
-func (c *connection) foreign(ctx context.Context, s protocol.Stream, want protocol.StreamSpec) (string, error) {
-	if s.Status.ShardCount == 0 && s.Status.ActiveReshardingID == "" {
-		return "", nil
-	}
-	if differences := specDifferences(s.Spec, want); len(differences) > 0 {
-		return strings.Join(differences, "; "), nil
-	}
-	last, err := c.lastResharding(ctx, s)
-	switch {
-	case err != nil:
-		return "", err
-	case last == nil:
-		return "it is not known who made it", nil
-	case last.FromShardCount != 0:
-		return "it has been resharded since it was made", nil
-	case last.RequestedBy != c.requestedBy:
-		return fmt.Sprintf("it was made by %q, and this is %q", last.RequestedBy, c.requestedBy), nil
-	}
-	return "", nil
-}
-
 // previewRemoval says, at the plan of a destroy, what of a consumer group stands in its way or would
 // be lost. Neither stops the plan: the group may have finished by the apply.
 func (c *connection) previewRemoval(ctx context.Context, prefix, group string, force bool, diags *diag.Diagnostics) {
@@ -301,61 +254,4 @@ func shardRange(indexes []int) string {
 
 func commas(indexes []int) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(indexes), "[]"), " ", ", ")
-}
-
-// seenKey holds, in the private data of a state, the generation of the desired state of the stream
-// or consumer group that the state was read at.
-const seenKey = "generation"
-
-func rememberSeen(ctx context.Context, p privateData, generation int64) diag.Diagnostics {
-	return p.SetKey(ctx, seenKey, strconv.AppendInt(nil, generation, 10))
-}
-
-// recallSeen reads what rememberSeen stored; ok is false for states of before, and where the
-// coordinator told none.
-func recallSeen(ctx context.Context, p privateData) (generation int64, ok bool) {
-	text, diags := p.GetKey(ctx, seenKey)
-	if diags.HasError() || len(text) == 0 {
-		return 0, false
-	}
-	generation, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		tflog.Warn(ctx, "private data is unreadable", map[string]any{"error": err.Error()})
-		return 0, false
-	}
-	return generation, generation > 0
-}
-
-// changedSince refuses an apply of a plan that was made for another desired state than the stream
-// has now. One that has the wanted state already is no conflict: an apply that was killed before
-// it could save its state comes back like this.
-func (c *connection) changedSince(ctx context.Context, p privateData, seen protocol.Stream, want protocol.StreamSpec) (diag.Diagnostic, bool) {
-	before, ok := recallSeen(ctx, p)
-	if !ok || before == seen.Generation || sameSpec(seen.Spec, want) {
-		return nil, false
-	}
-	last, err := c.lastResharding(ctx, seen)
-	if err != nil { // it would only be shown
-		last = nil
-	}
-	return staleStream(before, seen.Generation, seen.StreamPrefix, last), true
-}
-
-// staleStream says how a stream is another than the plan rests on.
-func staleStream(before, now int64, prefix string, last *protocol.Resharding) diag.Diagnostic {
-	more := ""
-	if last != nil {
-		more = fmt.Sprintf("\n\nIts last resharding: %s from %d to %s, phase %s, requested by %q, reason %q.",
-			last.ReshardingID, last.FromShardCount, plural(last.ToShardCount, "shard"), last.Phase, last.RequestedBy, last.Reason)
-	}
-	return stale("stream", fmt.Sprintf("stream %q", prefix), before, fmt.Sprintf(
-		"is at generation %d now: its settings or its shard count were changed since the state was read, by somebody else or by a rollback", now), more)
-}
-
-// stale refuses a plan that was made for another generation of something than there is: kind and
-// which name it, now says what has become of it, more is told besides.
-func stale(kind, which string, before int64, now, more string) diag.Diagnostic {
-	return diag.NewErrorDiagnostic("The "+kind+" was changed since the plan", fmt.Sprintf(
-		"The plan was made for generation %d of %s, which %s. Nothing was done.%s\n\nRun terraform plan again (without -refresh=false) and look at what it proposes now.",
-		before, which, now, more))
 }

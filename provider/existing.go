@@ -1,0 +1,57 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
+)
+
+// taken says, at the plan of a creation, that the stream exists: as the creation that an apply left
+// behind when it was killed, with nothing in it, or as somebody else's.
+func (c *connection) taken(ctx context.Context, p protocol.Preview, want protocol.StreamSpec, diags *diag.Diagnostics) {
+	if p.FromShardCount == 0 && p.ReshardingID == "" {
+		return // nothing to lose
+	}
+	s, err := c.client.Stream(ctx, p.StreamPrefix)
+	var foreign string
+	if err == nil {
+		foreign, err = c.foreign(ctx, s, want)
+	}
+	switch {
+	case err != nil:
+		diags.AddWarning(uncheckedTitle, redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
+	case foreign == "":
+		diags.AddWarning("Stream exists already", fmt.Sprintf(
+			"Stream %q exists, with just these settings, made by %q as this one would be: so a creation leaves it behind whose apply was killed. It is taken into the state as it is.", p.StreamPrefix, c.requestedBy))
+	default:
+		diags.Append(exists("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
+	}
+}
+
+// foreign says why a stream that is there before its creation is somebody else's; "" when it has no
+// shards, and so nothing to lose, or when it is just what this creation, by the same requester,
+// leaves behind when its apply is killed.
+func (c *connection) foreign(ctx context.Context, s protocol.Stream, want protocol.StreamSpec) (string, error) {
+	if s.Status.ShardCount == 0 && s.Status.ActiveReshardingID == "" {
+		return "", nil
+	}
+	if differences := specDifferences(s.Spec, want); len(differences) > 0 {
+		return strings.Join(differences, "; "), nil
+	}
+	last, err := c.lastResharding(ctx, s)
+	switch {
+	case err != nil:
+		return "", err
+	case last == nil:
+		return "it is not known who made it", nil
+	case last.FromShardCount != 0:
+		return "it has been resharded since it was made", nil
+	case last.RequestedBy != c.requestedBy:
+		return fmt.Sprintf("it was made by %q, and this is %q", last.RequestedBy, c.requestedBy), nil
+	}
+	return "", nil
+}
