@@ -45,6 +45,22 @@ func (c *claims) enter(ctx context.Context, label string) (*claim, func(), error
 	}
 }
 
+// claim waits for the turn of what is called label. When this run has given the name away already,
+// or the waiting ends before, it says so, by taken or as the failure of what, and returns nil.
+func (c *connection) claim(ctx context.Context, what, label string, taken func(label string) diag.Diagnostic, diags *diag.Diagnostics) (*claim, func()) {
+	one, leave, err := c.claims.enter(ctx, label)
+	if err != nil {
+		diags.Append(c.diagnose(what, err))
+		return nil, nil
+	}
+	if one.made {
+		leave()
+		diags.Append(taken(label))
+		return nil, nil
+	}
+	return one, leave
+}
+
 // twice is the refusal of a second resource of one name.
 func twice(label string) diag.Diagnostic {
 	return diag.NewErrorDiagnostic("Two resources of one name", fmt.Sprintf(

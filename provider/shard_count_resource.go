@@ -61,17 +61,11 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	label := fmt.Sprintf("stream %q", prefix)
-	claim, leave, err := r.conn.claims.enter(ctx, label)
-	if err != nil {
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	claim, leave := r.conn.claim(ctx, what, fmt.Sprintf("stream %q", prefix), twice, &resp.Diagnostics)
+	if claim == nil {
 		return
 	}
 	defer leave()
-	if claim.made {
-		resp.Diagnostics.Append(twice(label))
-		return
-	}
 
 	// What is there already may be what an interrupted apply has left behind.
 	var seen *protocol.Stream
@@ -273,17 +267,11 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	label := fmt.Sprintf("stream %q", prefix)
-	claim, leave, err := r.conn.claims.enter(ctx, label)
-	if err != nil {
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	claim, leave := r.conn.claim(ctx, what, fmt.Sprintf("stream %q", prefix), stays, &resp.Diagnostics)
+	if claim == nil {
 		return
 	}
 	defer leave()
-	if claim.made {
-		resp.Diagnostics.Append(stays(label))
-		return
-	}
 
 	seen, err := r.conn.client.Stream(ctx, prefix)
 	if errors.Is(err, protocol.ErrStreamNotFound) {

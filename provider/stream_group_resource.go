@@ -159,16 +159,11 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave, err := r.conn.claims.enter(ctx, groupName(want))
-	if err != nil {
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	claim, leave := r.conn.claim(ctx, what, groupName(want), twice, &resp.Diagnostics)
+	if claim == nil {
 		return
 	}
 	defer leave()
-	if claim.made {
-		resp.Diagnostics.Append(twice(groupName(want)))
-		return
-	}
 
 	// One with the same settings is what an interrupted apply has left behind; the plan has said that
 	// it is taken. Any other belongs to somebody else.
@@ -316,16 +311,11 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave, err := r.conn.claims.enter(ctx, groupName(gone))
-	if err != nil {
-		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	claim, leave := r.conn.claim(ctx, what, groupName(gone), stays, &resp.Diagnostics)
+	if claim == nil {
 		return
 	}
 	defer leave()
-	if claim.made {
-		resp.Diagnostics.Append(stays(groupName(gone)))
-		return
-	}
 	before, _ := recallSeen(ctx, req.Private) // 0, which is any, in a state of before
 	now, goes, err := op.removeGroup(ctx, gone.StreamPrefix, gone.ConsumerGroup, protocol.DeleteGroupRequest{
 		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what), Force: state.ForceDestroy.ValueBool(),
