@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,78 +64,82 @@ func (f *front) during(t *testing.T, h http.HandlerFunc, do func()) {
 func TestAccT4BadAnswers(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
-	f := newFront(t, c)
 	prefix := redistest.Prefix(t)
-	config := strings.Replace(providerBlock(f.URL, password), "}\n", "  retry_budget = \"1s\"\n}\n", 1) + `
+	// Without a reference each is asked for whatever becomes of the other.
+	config := func(endpoint, more string) string {
+		return strings.Replace(providerBlock(endpoint, password), "}\n", "  retry_budget = \"1s\"\n}\n", 1) + `
 variable "shards" { type = number }
 resource "redisstream_shard_count" "orders" {
   stream_prefix       = "` + prefix + `"
   shard_count         = var.shards
   deletion_protection = false
 }
-`
-	group := `
 resource "redisstream_stream_group" "billing" {
   stream_prefix       = "` + prefix + `"
   consumer_group      = "billing"
   deletion_protection = false
-  depends_on          = [redisstream_shard_count.orders]
-}
-`
-	w := newWorkdir(t, config+group)
-	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
-	// Without the dependency each is asked for whatever becomes of the other.
-	w.write("main.tf", strings.Replace(mainOf(t, w), "  depends_on          = [redisstream_shard_count.orders]\n", "", 1))
-	w.terraform(0, nil, "apply", "-auto-approve", "-refresh=false", "-var=shards=2") // into the state as well
-	state := func() string {
-		text, err := os.ReadFile(filepath.Join(w.dir, "terraform.tfstate"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+` + more + "}\n"
 	}
-	before := state()
-	for i, tt := range badAnswers {
-		if tt.name == "401 of a proxy" || tt.name == "404 without a code" || tt.name == "503" {
-			continue // TestT4ReadBelievesOnlyTheCode has all; a run of Terraform takes seconds
-		}
-		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { bad(tt.status, tt.contentType, tt.body)(w, r, nil) })
-		type run struct {
-			args   []string
-			errors int
-		}
-		runs := []run{{[]string{"plan", "-var=shards=2"}, 2}} // an error for the stream, and one for the group
-		switch i % 3 {
-		case 0:
-			runs = append(runs, run{[]string{"apply", "-auto-approve", "-refresh=false", "-var=shards=3"}, 1})
-		case 1:
-			runs = append(runs, run{[]string{"destroy", "-auto-approve", "-refresh=false", "-target=redisstream_stream_group.billing", "-var=shards=2"}, 1})
-		}
-		for _, run := range runs {
-			f.during(t, h, func() {
-				out := unwrap(w.terraform(1, nil, run.args...))
-				if n := strings.Count(out, "Error: "); n != run.errors {
-					t.Errorf("%s, %s: %d errors, want %d\n%s", tt.name, run.args[0], n, run.errors, out)
-				}
-				if run.args[0] == "plan" && !strings.Contains(out, tt.words[0]) {
-					t.Errorf("%s: no word of %q\n%s", tt.name, tt.words[0], out)
+	w := newWorkdir(t, config(c.url, "  depends_on = [redisstream_shard_count.orders]\n"))
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
+	w = newWorkdir(t, config(c.url, ""))
+	for _, id := range []string{"redisstream_shard_count.orders=" + prefix, "redisstream_stream_group.billing=" + prefix + "/billing"} {
+		address, name, _ := strings.Cut(id, "=")
+		w.terraform(0, nil, "import", "-var=shards=2", address, name)
+	}
+	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2") // without protection
+	before := w.read("terraform.tfstate")
+	elsewhere := func(t *testing.T, f *front) *workdir {
+		w := newWorkdir(t, config(f.URL, ""))
+		w.write("terraform.tfstate", before)
+		return w
+	}
+	type run struct {
+		errors int
+		args   []string
+	}
+	others := []run{
+		{1, []string{"apply", "-auto-approve", "-refresh=false", "-var=shards=3"}},
+		{1, []string{"destroy", "-auto-approve", "-refresh=false", "-target=redisstream_stream_group.billing", "-var=shards=2"}},
+		{1, []string{"destroy", "-auto-approve", "-refresh=false", "-target=redisstream_shard_count.orders", "-var=shards=2"}},
+	}
+
+	t.Run("answers", func(t *testing.T) {
+		for i, tt := range badAnswers {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				f := newFront(t, c)
+				w := elsewhere(t, f)
+				// A run of Terraform takes seconds: of the changes each answer meets one.
+				for _, run := range []run{{2, []string{"plan", "-var=shards=2"}}, others[i%len(others)]} {
+					f.during(t, func(w http.ResponseWriter, r *http.Request) { bad(tt.status, tt.contentType, tt.body)(w, r, nil) }, func() {
+						out := unwrap(w.terraform(1, nil, run.args...))
+						if n := strings.Count(out, "Error: "); n != run.errors {
+							t.Errorf("%s: %d errors, want %d\n%s", run.args[0], n, run.errors, out)
+						}
+						if run.args[0] == "plan" && !strings.Contains(out, tt.words[0]) {
+							t.Errorf("no word of %q\n%s", tt.words[0], out)
+						}
+					})
+					if after := w.read("terraform.tfstate"); after != before {
+						t.Fatalf("%s: the state has changed\n%s\n%s", run.args[0], before, after)
+					}
 				}
 			})
-			if after := state(); after != before {
-				t.Fatalf("%s, %s: the state has changed\n%s\n%s", tt.name, run.args[0], before, after)
-			}
 		}
-	}
+		t.Run("slowly, but whole", func(t *testing.T) {
+			t.Parallel()
+			f, whole := newFront(t, c), newProxy(c)
+			w := elsewhere(t, f)
+			f.during(t, func(w http.ResponseWriter, r *http.Request) { whole.ServeHTTP(&dribble{w}, r) }, func() {
+				w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2")
+			})
+		})
+	})
 	s, err := c.client.Stream(t.Context(), prefix)
 	if err != nil || s.Status.ShardCount != 2 || s.Generation != 1 {
 		t.Errorf("the stream afterwards: %+v, %v", s, err)
 	}
-
-	// An answer that comes slowly, but whole.
-	slowly := newProxy(c)
-	f.during(t, func(w http.ResponseWriter, r *http.Request) {
-		slowly.ServeHTTP(&dribble{w}, r)
-	}, func() { w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2") })
 
 	// The coordinator's own word that the group is gone.
 	if err := c.client.DeleteGroup(t.Context(), prefix, "billing", protocol.DeleteGroupRequest{RequestedBy: "test", Reason: "test", Force: true}, client.Call{}); err != nil {
@@ -146,15 +148,6 @@ resource "redisstream_stream_group" "billing" {
 	if out := w.terraform(2, nil, "plan", "-detailed-exitcode", "-var=shards=2"); !strings.Contains(unwrap(out), "1 to add, 0 to change, 0 to destroy") {
 		t.Errorf("plan of a group that is gone:\n%s", out)
 	}
-}
-
-func mainOf(t *testing.T, w *workdir) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.dir, "main.tf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // dribble sends a few bytes at a time.

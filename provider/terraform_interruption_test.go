@@ -147,7 +147,7 @@ func TestAccT9AttachesAfterTimeout(t *testing.T) {
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=3")
 	ack := c.hold(t, prefix, "billing")
 	w.terraform(1, nil, "apply", "-auto-approve", "-var=shards=2")
-	w.write("main.tf", strings.Replace(mainOf(t, w), "update = \"1s\"", "update = \"1m\"", 1))
+	w.write("main.tf", strings.Replace(w.read("main.tf"), "update = \"1s\"", "update = \"1m\"", 1))
 	before := c.changesOf(t, prefix)
 	cmd, out := w.start([]string{"TF_LOG_PROVIDER=INFO"}, "apply", "-auto-approve", "-var=shards=2")
 	eventually(t, "the second apply attaches", func() bool { return strings.Contains(out.String(), "attaching to a resharding") })
@@ -202,7 +202,7 @@ func TestAccUpgradeFromVersion0(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The group is protected where nothing was said: so it is for an import as well.
-	w.write("main.tf", strings.Replace(mainOf(t, w), "consumer_group      = \"billing\"\n  deletion_protection = false", "consumer_group      = \"billing\"", 1))
+	w.write("main.tf", strings.Replace(w.read("main.tf"), "consumer_group      = \"billing\"\n  deletion_protection = false", "consumer_group      = \"billing\"", 1))
 	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=2")
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=3")
 	w.terraform(0, nil, "plan", "-detailed-exitcode", "-var=shards=3")

@@ -83,7 +83,7 @@ func TestAccT3VolatileValues(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	w := newWorkdir(t, c.config(heldConfig, prefix))
 	w.terraform(0, nil, "apply", "-auto-approve", "-var=shards=2")
-	w.write("main.tf", strings.Replace(mainOf(t, w), "= \"billing\"", "= \"billing\"\n  rebalance_timeout   = \"2m\"", 1))
+	w.write("main.tf", strings.Replace(w.read("main.tf"), "= \"billing\"", "= \"billing\"\n  rebalance_timeout   = \"2m\"", 1))
 	w.terraform(0, nil, "plan", "-out=plan.bin", "-var=shards=3")
 	beat := protocol.HeartbeatRequest{
 		ProtocolVersion: protocol.HeartbeatVersion, RequestID: "join", MemberID: "m", Incarnation: strings.Repeat("1", 32),

@@ -65,6 +65,15 @@ func (w *workdir) write(name, text string) {
 	}
 }
 
+func (w *workdir) read(name string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
 // buffer collects the output of a process while it is being read.
 type buffer struct {
 	mu   sync.Mutex

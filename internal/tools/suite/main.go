@@ -140,7 +140,7 @@ func plan(ctx context.Context, seeds int, pattern string, race bool, packages []
 	// They wait more than they work.
 	processes := stage{name: "processes", args: []string{"-parallel", "8"}}
 	simulation := stage{name: "simulation", testArgs: []string{"-seeds=" + strconv.Itoa(seeds)}}
-	acceptance := stage{name: "acceptance", args: []string{"-parallel", "4"}}
+	acceptance := stage{name: "acceptance", args: []string{"-parallel", "8"}}
 	for _, pkg := range list {
 		switch {
 		case strings.HasSuffix(pkg, "/internal/e2e"):
