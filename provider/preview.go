@@ -190,11 +190,18 @@ func (c *connection) previewRemoval(ctx context.Context, prefix, group string, f
 		diags.AddWarning("Consumer group will be removed with what it has not read", redact(fmt.Sprintf(
 			"force_destroy is set: consumer group %q of stream %q is removed although it has not finished.\n%s", group, prefix, noteList(p.Risks)), c.secrets))
 	case len(p.Blockers) == 0:
+		diags.AddWarning("Consumer group will be removed", fmt.Sprintf(
+			"Consumer group %q of stream %q has read and acknowledged everything. Its positions go with it: a group that is made under its name later begins at its start_position. "+
+				"If only the address of the resource has changed, say so in a moved block, and the group stays.", group, prefix))
 	case len(p.Shards) == 0 && p.LiveMembers == 0:
 		diags.AddWarning("Consumer group could not be removed now", redact(fmt.Sprintf(
 			"The coordinator would refuse to remove consumer group %q of stream %q:\n%s", group, prefix, noteList(p.Blockers)), c.secrets))
 	default:
-		diags.AddWarning("Consumer group has not finished", fmt.Sprintf(
+		summary := "Consumer group has not finished"
+		if len(p.Shards) == 0 {
+			summary = "Consumer group has live members"
+		}
+		diags.AddWarning(summary, fmt.Sprintf(
 			"The coordinator refuses to remove consumer group %q of stream %q while it has live members, or entries that it has not read and acknowledged. Now: %s. "+
 				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, removalText(p)))
 	}
