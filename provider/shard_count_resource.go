@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -160,12 +161,15 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 			return
 		}
 	}
+	before := m
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
 	if resp.Private != nil { // a list has no private state
 		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s.Generation)...)
 	}
-	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	if !reflect.DeepEqual(m, before) { // the state is there already, and writing it is what costs
+		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+	}
 }
 
 func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -233,11 +234,14 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 	case err != nil:
 		resp.Diagnostics.Append(r.conn.diagnose(fmt.Sprintf("read consumer group %q of stream %q", group, prefix), err))
 	default:
+		before := m
 		m.observe(g)
 		if resp.Private != nil { // a list has no private state
 			resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, g.Generation)...)
 		}
-		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+		if !reflect.DeepEqual(m, before) {
+			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+		}
 	}
 }
 
