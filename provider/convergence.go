@@ -45,7 +45,7 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 	ctx = tflog.SetField(ctx, "resharding_id", r.ReshardingID)
 	var (
 		started   = time.Now()
-		failing   time.Time // since when no answer came
+		unheard   silence
 		seen      = protocol.Phase("")
 		waitedFor string
 	)
@@ -58,7 +58,7 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 		next, err := o.conn.client.Resharding(ctx, r.StreamPrefix, r.ReshardingID, seen, hold)
 		switch {
 		case err == nil:
-			failing = time.Time{}
+			unheard.over()
 			fields := map[string]any{"phase": string(next.Phase), "from_shard_count": next.FromShardCount, "to_shard_count": next.ToShardCount}
 			blockers := strings.Join(next.WaitingFor, "; ")
 			if blockers != "" {
@@ -82,23 +82,38 @@ func (o operation) await(ctx context.Context, r protocol.Resharding) (protocol.R
 		case !passing(err, time.Since(started)):
 			return r, err
 		default:
-			if failing.IsZero() {
-				failing = asked
+			if err := unheard.bear(ctx, asked, err); err != nil {
+				return r, err
 			}
-			budget, problem := outageBudget, "the coordinator does not answer; the resharding goes on by itself"
-			if _, here := errors.AsType[*tokenFileError](err); here {
-				budget, problem = tokenFileBudget, "there is no token to ask the coordinator with; the resharding goes on by itself"
-			}
-			if down := time.Since(failing); down > budget {
-				return r, fmt.Errorf("no answer for %s: %w", down.Round(time.Second), err)
-			}
-			tflog.Warn(ctx, problem, map[string]any{"error": err.Error()})
 			if err := pause(ctx, askAgain); err != nil { // on top of the client's own back-off
 				return r, err
 			}
 		}
 	}
 	return r, nil
+}
+
+// silence is the time for which no answer has come, while something is waited for that goes on by
+// itself. The zero value is none.
+type silence struct{ since time.Time }
+
+func (s *silence) over() { s.since = time.Time{} }
+
+// bear takes a question, asked when, that ended with err and may be answered later. It is an error
+// once that has lasted too long.
+func (s *silence) bear(ctx context.Context, when time.Time, err error) error {
+	if s.since.IsZero() {
+		s.since = when
+	}
+	budget, problem := outageBudget, "the coordinator does not answer; it goes on by itself"
+	if _, here := errors.AsType[*tokenFileError](err); here {
+		budget, problem = tokenFileBudget, "there is no token to ask the coordinator with; it goes on by itself"
+	}
+	if lasts := time.Since(s.since); lasts > budget {
+		return fmt.Errorf("no answer for %s: %w", lasts.Round(time.Second), err)
+	}
+	tflog.Warn(ctx, problem, map[string]any{"error": err.Error()})
+	return nil
 }
 
 // passing says whether the same question may be answered later.

@@ -63,7 +63,8 @@ func (o operation) declareGroup(ctx context.Context, want protocol.Group, ifMatc
 // seen, also on error. The end of ctx ends the waiting, never the coordinator's work.
 func (o operation) awaitGroup(ctx context.Context, g protocol.Group) (declaredGroup, error) {
 	started := time.Now()
-	var failing, told time.Time // since when no answer came; when it was last said what is waited for
+	var unheard silence
+	var told time.Time // when it was last said what is waited for
 	for !g.Ready {
 		if time.Since(told) >= sayAgain {
 			told = time.Now()
@@ -78,7 +79,8 @@ func (o operation) awaitGroup(ctx context.Context, g protocol.Group) (declaredGr
 		next, err := o.conn.client.Group(ctx, g.StreamPrefix, g.ConsumerGroup)
 		switch {
 		case err == nil:
-			g, failing = next, time.Time{}
+			g = next
+			unheard.over()
 		case ctx.Err() != nil:
 			return declaredGroup{group: g, stored: true}, ctx.Err()
 		case errors.Is(err, protocol.ErrGroupNotFound):
@@ -86,13 +88,9 @@ func (o operation) awaitGroup(ctx context.Context, g protocol.Group) (declaredGr
 		case !passing(err, time.Since(started)):
 			return declaredGroup{group: g, stored: true}, err
 		default:
-			if failing.IsZero() {
-				failing = asked
+			if err := unheard.bear(ctx, asked, err); err != nil {
+				return declaredGroup{group: g, stored: true}, err
 			}
-			if down := time.Since(failing); down > outageBudget {
-				return declaredGroup{group: g, stored: true}, fmt.Errorf("no answer for %s: %w", down.Round(time.Second), err)
-			}
-			tflog.Warn(ctx, "the coordinator does not answer; it goes on by itself", map[string]any{"error": err.Error()})
 		}
 	}
 	tflog.Debug(ctx, "the consumer group is ready", map[string]any{"generation": g.Generation})

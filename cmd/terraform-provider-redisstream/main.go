@@ -28,8 +28,8 @@ func main() {
 		// the plugin library looks after this, a signal would kill the process in its first moments.
 		signal.Ignore(os.Interrupt)
 	}
-	// A plan is seconds of short-lived garbage: with Go's own setting, collecting it takes a third
-	// of the time of a large plan. This one takes some 300 MiB for 800 resources instead of 150.
+	// A large plan is seconds of short-lived garbage. With 800 resources, Go's own setting (100) took
+	// 4.5 s of processor time and 138 MiB, this one 3.2 s and 276 MiB.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}

@@ -270,7 +270,7 @@ func (s *sim) scale() {
 	s.log("admin: scale to %d, %s %s, %s", to, policy.Strategy, policy.DrainScope, req.ID)
 	s.admin("scale", func(t *aggregate.Turn) error {
 		st := t.Stream()
-		if st == nil || st.Active != nil || stream.ReshardingOf(st, req.ID) != nil {
+		if st == nil || st.Active != nil || stream.ReshardingOf(st, req.ID, t.Now()) != nil {
 			return nil // a doubled request takes an id of its own in the shell
 		}
 		_, _, err := t.PutStream(prefix, protocol.StreamSpec{ShardCount: to, Resharding: policy}, "", req)

@@ -67,7 +67,18 @@ func answers(r *request, out any) error {
 	case *protocol.Stream:
 		return name("stream", v.StreamPrefix, 1)
 	case *protocol.Preview:
+		if err := has(v.Action != "", "action"); err != nil {
+			return err
+		}
 		return name("stream", v.StreamPrefix, 1)
+	case *protocol.RemovalPreview:
+		if err := has(!v.TakenAt.IsZero(), "time"); err != nil {
+			return err
+		}
+		if err := name("stream", v.StreamPrefix, 1); err != nil {
+			return err
+		}
+		return name("group", v.ConsumerGroup, 3)
 	case *protocol.Routing:
 		return name("stream", v.StreamPrefix, 1)
 	case *protocol.Group:
@@ -93,6 +104,8 @@ func answers(r *request, out any) error {
 		return has(v.Current != 0, "version")
 	case *protocol.Session:
 		return has(v.Authenticated, "session")
+	case *protocol.TokenSession:
+		return has(!v.ExpiresAt.IsZero(), "end of the session")
 	case *protocol.LoginResponse:
 		return has(v.AccessToken != "", "access token")
 	}

@@ -35,6 +35,15 @@ func TestAnswersOfSomebodyElse(t *testing.T) {
 			return err
 		},
 		"groups": func(t *testing.T, c *client.Client) error { _, err := c.Groups(t.Context()); return err },
+		"preview": func(t *testing.T, c *client.Client) error {
+			_, err := c.PreviewStream(t.Context(), "orders", protocol.PutStreamRequest{}, client.Call{})
+			return err
+		},
+		"removal preview": func(t *testing.T, c *client.Client) error {
+			_, err := c.PreviewGroupRemoval(t.Context(), "orders", "billing", false, client.Call{})
+			return err
+		},
+		"renewal": func(t *testing.T, c *client.Client) error { _, err := c.RenewToken(t.Context(), "t", 0); return err },
 		"routing": func(t *testing.T, c *client.Client) error {
 			_, err := c.Routing(t.Context(), "orders", client.RoutingQuery{})
 			return err

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
@@ -38,13 +37,9 @@ func (c *Client) PutStream(ctx context.Context, prefix string, body protocol.Put
 // PreviewStream is what PutStream with the same arguments would do, as far as it can be known; it
 // changes nothing. The role READ is enough.
 func (c *Client) PreviewStream(ctx context.Context, prefix string, body protocol.PutStreamRequest, call Call) (p protocol.Preview, err error) {
-	status, err := c.do(ctx, &request{
+	_, err = c.do(ctx, &request{
 		method: http.MethodPut, path: []string{"streams", prefix}, query: url.Values{"dryRun": {"true"}}, body: body, call: call, repeatable: true,
 	}, &p)
-	if err == nil && p.Action == "" {
-		err = &Error{Method: http.MethodPut, Path: base + "/streams/" + url.PathEscape(prefix), StatusCode: status,
-			Err: fmt.Errorf("%w: it is no preview", ErrUnexpectedAnswer)}
-	}
 	return p, err
 }
 

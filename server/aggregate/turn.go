@@ -156,8 +156,8 @@ func Retry(memberID string, req *protocol.HeartbeatRequest) protocol.HeartbeatRe
 func (t *Turn) PutStream(prefix string, spec protocol.StreamSpec, identity string, req stream.Request) (created bool, reshardingID string, err *protocol.Error) {
 	t.streamTouched = true
 	if t.stream == nil || t.streamDeleted {
-		if req.IfMatch > 0 {
-			return false, "", protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q does not exist, so it has no generation %d", prefix, req.IfMatch))
+		if err := stream.CheckGeneration(fmt.Sprintf("stream %q", prefix), 0, req.IfMatch); err != nil {
+			return false, "", err
 		}
 		if err := spec.Retention.Check("retention"); err != nil {
 			return false, "", err
@@ -285,19 +285,11 @@ func (t *Turn) DeleteGroup(name string, force bool, ifMatch int64, unfinished *p
 
 // matches refuses what presupposes another generation than the group has; g is nil where there is none.
 func matches(name string, g *groupTurn, ifMatch int64) *protocol.Error {
-	switch {
-	case ifMatch == 0, g == nil && ifMatch == stream.MustBeNew:
-		return nil
-	case g == nil:
-		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q does not exist, so it has no generation %d", name, ifMatch))
+	now := int64(0)
+	if g != nil {
+		now = g.turn.State().SpecGeneration()
 	}
-	switch now := g.turn.State().SpecGeneration(); {
-	case ifMatch == stream.MustBeNew:
-		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q exists already, at generation %d", name, now))
-	case ifMatch != now:
-		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("group %q is at generation %d, not %d; read it again", name, now, ifMatch))
-	}
-	return nil
+	return stream.CheckGeneration(fmt.Sprintf("group %q", name), now, ifMatch)
 }
 
 // ApplyPass takes the outcome of a pass over the shards.

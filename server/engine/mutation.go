@@ -251,7 +251,7 @@ func (e *Engine) Scale(ctx context.Context, prefix string, shardCount int, m Mut
 			return nil
 		}
 		ev.ReshardingID = id
-		view = *stream.ReshardingOf(t.Stream(), id)
+		view = *stream.ReshardingOf(t.Stream(), id, t.Now())
 		return nil
 	})
 	return view, err
@@ -267,7 +267,7 @@ func (e *Engine) Rollback(ctx context.Context, prefix, id string, m Mutation) (p
 			return refused
 		}
 		ev.Status, ev.ReshardingID = http.StatusAccepted, id
-		view = *stream.ReshardingOf(t.Stream(), id)
+		view = *stream.ReshardingOf(t.Stream(), id, t.Now())
 		return nil
 	})
 	return view, err
@@ -331,7 +331,7 @@ func groupView(t *aggregate.Turn, name string) (protocol.Group, *protocol.Error)
 		view.Ready = e.Ready
 	}
 	if s.Active != nil {
-		m := migrationOf(stream.ReshardingOf(s, s.Active.ID))
+		m := migrationOf(stream.ReshardingOf(s, s.Active.ID, t.Now()))
 		view.ActiveMigration = &m
 	}
 	view.TargetAssignmentSummary, view.CurrentAssignmentSummary = group.Summaries(g)

@@ -227,10 +227,7 @@ func (e *Engine) Reshardings(ctx context.Context, prefix string) ([]protocol.Res
 		if s == nil {
 			return protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
 		}
-		views = stream.Reshardings(s)
-		for i := range views {
-			stream.CountPause(s, &views[i], t.Now())
-		}
+		views = stream.Reshardings(s, t.Now())
 		return nil
 	})
 	return views, err
@@ -244,12 +241,11 @@ func (e *Engine) Resharding(ctx context.Context, prefix, id string, seen protoco
 		if s == nil {
 			return protocol.NewError(protocol.CodeStreamNotFound, fmt.Sprintf("no stream %q", prefix))
 		}
-		r := stream.ReshardingOf(s, id)
+		r := stream.ReshardingOf(s, id, t.Now())
 		if r == nil {
 			return protocol.NewError(protocol.CodeMigrationNotFound, fmt.Sprintf("no resharding %q of stream %q", id, prefix))
 		}
 		view = *r
-		stream.CountPause(s, &view, t.Now())
 		return nil
 	})
 	if maxWait > 0 && seen != "" && !seen.Terminal() {

@@ -26,7 +26,7 @@ func (e *Engine) Recheck(ctx context.Context, prefix, id string) (protocol.Resha
 	if err != nil {
 		return protocol.Resharding{}, err
 	}
-	view := *stream.ReshardingOf(state, id)
+	view := *stream.ReshardingOf(state, id, s.now)
 	check := stream.Recheck(state, id, res, max(res.StartedAt, s.checkedAt)) // without a start no shard was reached
 	view.Recheck = &check
 	return view, nil

@@ -175,10 +175,7 @@ func (s *Store) explain(ctx context.Context, err error, key string, rights ...[]
 		return e
 	}
 	list, checkErr := lacking(ctx, node, slices.Concat(append([][]right{rightsEverywhere()}, rights...)...))
-	switch {
-	case checkErr != nil: // EVAL itself, most likely: Redis has named it
-		e.Lacks = ""
-	case len(list) > 0:
+	if checkErr == nil { // else it is EVAL itself, most likely: Redis has named it
 		e.Lacks = names(list)
 	}
 	return e

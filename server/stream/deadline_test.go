@@ -137,12 +137,12 @@ func TestOrderWindow(t *testing.T) {
 			h := running(t, 2)
 			id := h.putSpec(policy(c.change)(3))
 			h.until(protocol.PhaseActivating)
-			if stream.ReshardingOf(h.s, id).OrderWindow != nil {
+			if stream.ReshardingOf(h.s, id, h.s.UpdatedAt).OrderWindow != nil {
 				t.Error("there is a window before the decision")
 			}
 			decided := h.w.now
 			h.step()
-			if w := stream.ReshardingOf(h.s, id).OrderWindow; c.want && (w == nil || protocol.InstantOf(w.From) != decided || w.To != nil) {
+			if w := stream.ReshardingOf(h.s, id, h.s.UpdatedAt).OrderWindow; c.want && (w == nil || protocol.InstantOf(w.From) != decided || w.To != nil) {
 				t.Errorf("in OPENING: %+v, decided at %s", w, decided)
 			}
 			h.w.now += 70

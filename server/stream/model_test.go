@@ -769,7 +769,7 @@ func (h *harness) open(l stream.Layout) {
 // ended asserts how a resharding ended.
 func (h *harness) ended(id string, phase protocol.Phase) *protocol.Resharding {
 	h.t.Helper()
-	r := stream.ReshardingOf(h.s, id)
+	r := stream.ReshardingOf(h.s, id, h.s.UpdatedAt)
 	if r == nil || r.Phase != phase {
 		h.t.Fatalf("resharding %s is %+v, want %s\n%s", id, r, phase, h.log())
 	}

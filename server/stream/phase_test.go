@@ -889,10 +889,10 @@ func TestHistoryIsBounded(t *testing.T) {
 		h.put(2 + (i+1)%2)
 		h.settle()
 	}
-	if len(h.s.History) != stream.MaxHistory || len(stream.Reshardings(h.s)) != stream.MaxHistory {
+	if len(h.s.History) != stream.MaxHistory || len(stream.Reshardings(h.s, h.s.UpdatedAt)) != stream.MaxHistory {
 		t.Fatalf("%d records", len(h.s.History))
 	}
-	if list := stream.Reshardings(h.s); list[0].ReshardingID != h.s.History[stream.MaxHistory-1].ID {
+	if list := stream.Reshardings(h.s, h.s.UpdatedAt); list[0].ReshardingID != h.s.History[stream.MaxHistory-1].ID {
 		t.Errorf("newest is not first: %s", list[0].ReshardingID)
 	}
 }

@@ -769,7 +769,7 @@ func TestPreviewAgreesWithPut(t *testing.T) {
 			h.work()
 			h.w.now += 20
 		}
-		r := stream.ReshardingOf(h.s, "done")
+		r := stream.ReshardingOf(h.s, "done", h.s.UpdatedAt)
 		if completed := r.Phase == protocol.PhaseCompleted; completed != (len(p.Blockers) == 0) {
 			rt.Fatalf("it ended as %s (%s), the preview says %+v\n%s", r.Phase, r.Error, p, h.log())
 		}

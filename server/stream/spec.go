@@ -106,13 +106,24 @@ func (s *State) admits(req Request) *protocol.Error {
 }
 
 func (s *State) matches(req Request) *protocol.Error {
-	if req.IfMatch == MustBeNew {
-		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q exists already, at generation %d", s.Prefix, s.Generation))
+	return CheckGeneration(fmt.Sprintf("stream %q", s.Prefix), s.Generation, req.IfMatch)
+}
+
+// CheckGeneration refuses a request that presupposes, by ifMatch, another generation of the stream
+// or group called label than now, which is 0 where there is none. ifMatch is 0 for any.
+func CheckGeneration(label string, now, ifMatch int64) *protocol.Error {
+	mismatch := func(format string, args ...any) *protocol.Error {
+		return protocol.NewError(protocol.CodeGenerationMismatch, label+" "+fmt.Sprintf(format, args...))
 	}
-	if req.IfMatch != 0 && req.IfMatch != s.Generation {
-		return protocol.NewError(protocol.CodeGenerationMismatch, fmt.Sprintf("stream %q is at generation %d, not %d; read it again", s.Prefix, s.Generation, req.IfMatch))
+	switch {
+	case ifMatch == 0, ifMatch == MustBeNew && now == 0, ifMatch == now:
+		return nil
+	case now == 0:
+		return mismatch("does not exist, so it has no generation %d", ifMatch)
+	case ifMatch == MustBeNew:
+		return mismatch("exists already, at generation %d", now)
 	}
-	return nil
+	return mismatch("is at generation %d, not %d; read it again", now, ifMatch)
 }
 
 // conflict is the refusal of a second change.

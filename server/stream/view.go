@@ -202,32 +202,33 @@ func (s *State) find(id string) *Resharding {
 }
 
 // ReshardingOf is one resharding, nil when the id is unknown.
-func ReshardingOf(s *State, id string) *protocol.Resharding {
+func ReshardingOf(s *State, id string, now protocol.Instant) *protocol.Resharding {
 	r := s.find(id)
 	if r == nil {
 		return nil
 	}
-	v := reshardingView(s.Prefix, r, s.UpdatedAt)
+	v := reshardingView(s, r, now)
 	return &v
 }
 
 // Reshardings lists all, newest first.
-func Reshardings(s *State) []protocol.Resharding {
+func Reshardings(s *State, now protocol.Instant) []protocol.Resharding {
 	list := []protocol.Resharding{}
 	if s.Active != nil {
-		list = append(list, reshardingView(s.Prefix, s.Active, s.UpdatedAt))
+		list = append(list, reshardingView(s, s.Active, now))
 	}
 	for _, r := range slices.Backward(s.History) {
-		list = append(list, reshardingView(s.Prefix, r, s.UpdatedAt))
+		list = append(list, reshardingView(s, r, now))
 	}
 	return list
 }
 
-// reshardingView shows a record. now is the latest instant that the state knows of: a pause that
-// lasts is counted up to it.
-func reshardingView(prefix string, r *Resharding, now protocol.Instant) protocol.Resharding {
+// reshardingView shows a record of s. A pause that lasts is counted up to now, or to the latest
+// instant that the state knows of: the state may not change for as long as nothing happens but
+// waiting.
+func reshardingView(s *State, r *Resharding, now protocol.Instant) protocol.Resharding {
 	v := protocol.Resharding{
-		ReshardingID: r.ID, StreamPrefix: prefix,
+		ReshardingID: r.ID, StreamPrefix: s.Prefix,
 		FromShardCount: r.From.Count, ToShardCount: r.To.Count, FromEpoch: r.From.Epoch, ToEpoch: r.To.Epoch,
 		Strategy: r.Policy.Strategy, DrainScope: r.Policy.DrainScope, Retire: r.Policy.Retire,
 		Phase: r.Phase, Phases: make([]protocol.PhaseSpan, len(r.Phases)),
@@ -241,20 +242,12 @@ func reshardingView(prefix string, r *Resharding, now protocol.Instant) protocol
 	if r.PausedAt != 0 {
 		end := r.ResumedAt
 		if end == 0 {
-			end = max(now, r.PausedAt)
+			end = max(now, s.UpdatedAt, r.PausedAt)
 			v.PauseDeadline = timeOrNil(r.Deadline)
 		}
 		v.PausedMs = end.Sub(r.PausedAt).Milliseconds()
 	}
 	return v
-}
-
-// CountPause brings the length of a pause that lasts in v, a view of a resharding of s, up to now:
-// the state itself may not change for as long as nothing happens but waiting.
-func CountPause(s *State, v *protocol.Resharding, now protocol.Instant) {
-	if r := s.Active; r != nil && r.ID == v.ReshardingID && r.PausedAt != 0 && r.ResumedAt == 0 {
-		v.PausedMs = max(v.PausedMs, now.Sub(r.PausedAt).Milliseconds())
-	}
 }
 
 // waiting is what a record waits for, in sentences: what the last pass found or, before there is

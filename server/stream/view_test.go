@@ -74,7 +74,7 @@ func TestViews(t *testing.T) {
 	if r.PublishState != protocol.PublishPaused || r.PausedUntil == nil || r.RoutingVersion != version+1 || r.ShardCount != 2 || len(r.Shards) != 2 || r.LayoutEpoch != 1 {
 		t.Errorf("%+v", r)
 	}
-	if v := stream.ReshardingOf(h.s, id); v.PauseDeadline == nil || len(v.WaitingFor) == 0 || v.FromEpoch != 1 || v.ToEpoch != 2 {
+	if v := stream.ReshardingOf(h.s, id, h.s.UpdatedAt); v.PauseDeadline == nil || len(v.WaitingFor) == 0 || v.FromEpoch != 1 || v.ToEpoch != 2 {
 		t.Errorf("%+v", v)
 	}
 	h.settle()
@@ -91,14 +91,14 @@ func TestViews(t *testing.T) {
 	if n := len(stream.RoutingOf(h.s).Shards); n != 1 || h.s.Assignable() != 3 {
 		t.Errorf("routing lists %d shards, %d are assigned", n, h.s.Assignable())
 	}
-	list := stream.Reshardings(h.s)
+	list := stream.Reshardings(h.s, h.s.UpdatedAt)
 	if len(list) != 3 || list[0].Phase != protocol.PhaseDrainingRemoved || list[1].ReshardingID != id {
 		t.Errorf("%+v", list)
 	}
 	if w := strings.Join(list[0].WaitingFor, "; "); !strings.Contains(w, "shard 2: group g has 1 undelivered") {
 		t.Errorf("waits for %q", w)
 	}
-	if stream.ReshardingOf(h.s, "nobody") != nil {
+	if stream.ReshardingOf(h.s, "nobody", h.s.UpdatedAt) != nil {
 		t.Error("an unknown id was found")
 	}
 }
@@ -116,13 +116,13 @@ func TestWaitsForMembers(t *testing.T) {
 		h.w.now += 300
 	}
 	want := "CONVERGING: group g: shard 2 is still held; CONVERGING: group g: shards 0 and 1 have no owner yet"
-	if got := strings.Join(stream.ReshardingOf(h.s, id).WaitingFor, "; "); got != want {
+	if got := strings.Join(stream.ReshardingOf(h.s, id, h.s.UpdatedAt).WaitingFor, "; "); got != want {
 		t.Errorf("waits for %q, want %q", got, want)
 	}
 	h.progress = func() []stream.GroupProgress { return []stream.GroupProgress{{Group: "g"}} }
 	h.w.now += 2000
 	h.step()
-	if got := strings.Join(stream.ReshardingOf(h.s, id).WaitingFor, "; "); got != "CONVERGING: group h: nothing is known of its members" {
+	if got := strings.Join(stream.ReshardingOf(h.s, id, h.s.UpdatedAt).WaitingFor, "; "); got != "CONVERGING: group h: nothing is known of its members" {
 		t.Errorf("waits for %q", got)
 	}
 	h.progress = func() []stream.GroupProgress {
