@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -97,7 +98,44 @@ func (p *Process) Freeze() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("freeze %s: %w", p.name, err)
 	}
+	// A signal is only sent then: until one thread has been scheduled to take it, the others go on.
+	ctx, cancel := context.WithTimeout(context.Background(), freezeLimit)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !p.frozen() {
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return fmt.Errorf("freeze %s: it has ended", p.name)
+		case <-ctx.Done():
+			return fmt.Errorf("freeze %s: it still runs after %s", p.name, freezeLimit)
+		}
+	}
 	return nil
+}
+
+// freezeLimit is the time for a stop that was sent to be taken.
+const freezeLimit = 10 * time.Second
+
+// frozen says whether every thread is stopped, by Linux's proc(5). Elsewhere it cannot be known, and
+// is believed.
+func (p *Process) frozen() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil || len(threads) == 0 {
+		return runtime.GOOS != "linux"
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if err != nil {
+			return false // it has just ended
+		}
+		// The state stands behind the name, which is in parentheses and may hold some.
+		if at := bytes.LastIndexByte(text, ')'); at < 0 || !bytes.HasPrefix(text[at+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return true
 }
 
 // Thaw undoes Freeze.
