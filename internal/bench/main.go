@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"flag"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -68,10 +69,17 @@ func (b *bench) benchmarks() []struct {
 		{"pause", b.pauseWindow},
 		{"shards", b.thousandShards},
 		{"thousands", b.thousands},
+		{"plan", b.manyStreams},
 	}
 }
 
 func main() {
+	if filepath.Base(os.Args[0]) == providerProgram { // Terraform has started it
+		if err := serveBareProvider(context.Background()); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	b := &bench{}
 	var pattern, output, serve, profile string
 	flag.StringVar(&pattern, "run", "", "only benchmarks that match this `pattern`")

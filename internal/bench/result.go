@@ -32,6 +32,13 @@ func atLeast(name string, value, reference float64, unit string, factor float64)
 		Target: fmt.Sprintf("≥ %.2f × reference", factor), Met: ratio >= factor}
 }
 
+// atMostTimes is a result that should be no more than factor times the reference.
+func atMostTimes(name string, value, reference float64, unit string, factor float64) result {
+	ratio := value / reference
+	return result{Name: name, Value: value, Unit: unit, Reference: &reference, Ratio: &ratio,
+		Target: fmt.Sprintf("≤ %.2f × reference", factor), Met: ratio <= factor}
+}
+
 // within is a duration that should be no more than limit; reference 0: none.
 func within(name string, value, limit, reference time.Duration) result {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
