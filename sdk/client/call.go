@@ -80,12 +80,13 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 		}
 	}
 	var (
-		started = time.Now()
-		patient time.Time // until when refusals for overload are borne
+		started  = time.Now()
+		patient  time.Time // until when refusals for overload are borne
+		failures int       // attempts that Config.Retries counts: overload does not use them up
 	)
 	for attempt := 0; ; attempt++ {
-		if ended := c.hold(ctx, r); ended != nil {
-			return status, given(r, err, ended)
+		if ended := c.awaitTurn(ctx, r); ended != nil {
+			return status, givenUp(r, err, ended)
 		}
 		sent := time.Now()
 		status, err = c.attempt(ctx, r, body, out, attempt)
@@ -97,7 +98,7 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 			return status, err
 		}
 		if ended := ctx.Err(); ended != nil {
-			return status, given(r, err, ended)
+			return status, givenUp(r, err, ended)
 		}
 		wait := c.wait(attempt, err)
 		if overloaded {
@@ -108,21 +109,21 @@ func (c *Client) do(ctx context.Context, r *request, out any) (status int, err e
 			if time.Until(patient) < wait {
 				return status, err
 			}
-		} else if attempt >= c.cfg.Retries {
+		} else if failures++; failures > c.cfg.Retries {
 			return status, err
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return status, err // it would only end in a time-out that hides the reason
 		}
 		if ended := sleep(ctx, wait); ended != nil {
-			return status, given(r, err, ended)
+			return status, givenUp(r, err, ended)
 		}
 	}
 }
 
-// given is the error of a call that was given up between two attempts: it says why, and what the
+// givenUp is the error of a call that was given up between two attempts: it says why, and what the
 // last answer was.
-func given(r *request, last, ended error) error {
+func givenUp(r *request, last, ended error) error {
 	e := Error{Method: r.method, Path: r.pathText(), Err: ended}
 	if errors.Is(last, ended) {
 		return last
@@ -134,8 +135,8 @@ func given(r *request, last, ended error) error {
 	return &e
 }
 
-// hold waits for the call's turn while the coordinator is overloaded.
-func (c *Client) hold(ctx context.Context, r *request) error {
+// awaitTurn waits for the call's turn while the coordinator is overloaded.
+func (c *Client) awaitTurn(ctx context.Context, r *request) error {
 	if c.cfg.OverloadBudget == 0 || r.once {
 		return nil
 	}
@@ -235,17 +236,21 @@ func backoff(attempt int) time.Duration {
 
 // attempt sends r once, to the endpoint in use; when that fails the next call takes the next.
 func (c *Client) attempt(ctx context.Context, r *request, body []byte, out any, number int) (status int, err error) {
+	index := c.current.Load() // others may turn to the next while this one is under way
 	if c.cfg.Observe != nil {
-		begin, endpoint := time.Now(), c.endpoints[int(c.current.Load())%len(c.endpoints)]
+		begin := time.Now()
 		defer func() {
 			c.cfg.Observe(ctx, Attempt{
-				Method: r.method, Path: r.pathText(), Endpoint: endpoint, RequestID: r.call.RequestID,
+				Method: r.method, Path: r.pathText(), Endpoint: c.endpoint(index), RequestID: r.call.RequestID,
 				Number: number + 1, StatusCode: status, Took: time.Since(begin), Err: err,
 			})
 		}()
 	}
-	return c.send(ctx, r, body, out)
+	return c.send(ctx, r, body, out, index)
 }
+
+// endpoint is the one that current means by index, which only ever rises.
+func (c *Client) endpoint(index uint32) string { return c.endpoints[index%uint32(len(c.endpoints))] } //nolint:gosec // a handful of endpoints
 
 // outlive derives a context that ends grace later than ctx.
 func outlive(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
@@ -261,14 +266,14 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 	return out, func() { stop(); cancel() }
 }
 
-func (c *Client) send(ctx context.Context, r *request, body []byte, out any) (int, error) {
+// send is attempt but for what is told of it: it asks the endpoint of index.
+func (c *Client) send(ctx context.Context, r *request, body []byte, out any, index uint32) (int, error) {
 	ctx, stop := outlive(ctx, r.call.Grace)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout+r.hold)
 	defer cancel()
-	index := c.current.Load()
 	path := r.pathText()
-	address := c.endpoints[int(index)%len(c.endpoints)] + path
+	address := c.endpoint(index) + path
 	if len(r.query) > 0 {
 		address += "?" + r.query.Encode()
 	}

@@ -221,3 +221,24 @@ func TestTokenSourceAndObserve(t *testing.T) {
 		t.Error("two kinds of credentials were taken")
 	}
 }
+
+// A replica that shuts down refuses calls for a while and is then gone for a moment: the refusals
+// have not used up the retries that are for that.
+func TestOverloadUsesUpNoRetries(t *testing.T) {
+	t.Parallel()
+	const retries, refusals = 1, 4
+	var calls atomic.Int32
+	c := connect(t, client.Config{Retries: retries, OverloadBudget: 30 * time.Second, Endpoints: []string{serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n := calls.Add(1); {
+		case n <= refusals:
+			refuse(w, protocol.CodeTerminating)
+		case n == refusals+1:
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			answer(w, http.StatusOK, protocol.Stream{StreamPrefix: "s"})
+		}
+	})}})
+	if _, err := c.Stream(t.Context(), "s"); err != nil || calls.Load() != refusals+2 {
+		t.Errorf("%d calls, %v", calls.Load(), err)
+	}
+}
