@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -11,12 +12,30 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
-// seenKey holds, in the private data of a state, the generation of the desired state of the stream
-// or consumer group that the state was read at.
-const seenKey = "generation"
+// Keys of the private data of a state: the generation of the desired state of the stream or consumer
+// group that the state was read at, and the name of what a destroy removes.
+const (
+	seenKey  = "generation"
+	namedKey = "name"
+)
 
-func rememberSeen(ctx context.Context, p privateData, generation int64) diag.Diagnostics {
-	return p.SetKey(ctx, seenKey, strconv.AppendInt(nil, generation, 10))
+// rememberSeen stores what recallSeen and replacesItself read: name is the import id of what a
+// destroy removes, "" where it removes nothing.
+func rememberSeen(ctx context.Context, p privateData, name string, generation int64) diag.Diagnostics {
+	text, err := json.Marshal(name)
+	if err != nil { // of a string: it never is
+		return diag.Diagnostics{diag.NewErrorDiagnostic("Private data cannot be written", err.Error())}
+	}
+	return append(p.SetKey(ctx, namedKey, text), p.SetKey(ctx, seenKey, strconv.AppendInt(nil, generation, 10))...)
+}
+
+// replacesItself says whether the plan of a creation is the second half of a replacement, in which
+// what is there under name goes first: -replace, replace_triggered_by and a tainted resource come
+// like this. Terraform plans that half without a state, and hands over the private data of the first.
+func replacesItself(ctx context.Context, p privateData, name string) bool {
+	text, diags := p.GetKey(ctx, namedKey)
+	var was string
+	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &was) == nil && was != "" && was == name
 }
 
 // recallSeen reads what rememberSeen stored; ok is false for states of before, and where the

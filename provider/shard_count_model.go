@@ -222,6 +222,14 @@ func (m *shardCountModel) forced() bool {
 	return m.ForceDestroy.ValueString() != "" && m.ForceDestroy.ValueString() == m.StreamPrefix.ValueString()
 }
 
+// goesWith names the stream that a destroy of this state removes; "" for one that only forgets.
+func (m *shardCountModel) goesWith() string {
+	if m.SkipDestroy.ValueBool() {
+		return ""
+	}
+	return m.StreamPrefix.ValueString()
+}
+
 // resharding is the resharding in the state: its id, where it leads, and whether it was still
 // running when it was seen.
 func (m *shardCountModel) resharding() (id string, to int, running bool) {

@@ -61,6 +61,9 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 			protected(state, &resp.Diagnostics) // replacing destroys
 		}
 		return
+	case creates && replacesItself(ctx, req.Private, plan.StreamPrefix.ValueString()):
+		protected(plan, &resp.Diagnostics)
+		return // what is there goes first
 	case !plan.declared(ctx):
 		return // not known before apply: nothing can be asked
 	}

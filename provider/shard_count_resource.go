@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -95,7 +97,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	}
 	claim.made = true
 	save := func(s protocol.Stream, last *protocol.Resharding) {
-		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, plan.goesWith(), s.Generation)...)
 		state := plan.settled(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -165,7 +167,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
 	if resp.Private != nil { // a list has no private state
-		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, s.Generation)...)
+		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), s.Generation)...)
 	}
 	if !reflect.DeepEqual(m, before) { // the state is there already, and writing it is what costs
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
@@ -216,7 +218,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// From here on the coordinator has the desired state. Until the stream has converged the state
 	// shows what it has: the new policy and resharding, but the shard count before.
 	save := func(r protocol.Resharding) {
-		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
 		state.observe(parent, s, &r)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -247,7 +249,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		last = nil
 	}
 	state = plan.settled(parent, s, last, state.LastResharding)
-	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
+	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
 	resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 }
 
@@ -297,7 +299,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		}
 		if id != "" {
 			save := func(r protocol.Resharding) {
-				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, s.Generation)...)
+				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
 				state.observe(parent, s, &r)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}
@@ -322,10 +324,35 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	if state.forced() {
 		body.Force, body.Confirm = true, state.ForceDestroy.ValueString()
 	}
+	left := r.conn.groupsOf(ctx, prefix)
 	err = r.conn.client.DeleteStream(ctx, prefix, body, op.call())
-	if err != nil && !errors.Is(err, protocol.ErrStreamNotFound) {
+	switch {
+	case errors.Is(err, protocol.ErrStreamNotFound):
+	case err != nil:
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+	case len(left) > 0:
+		resp.Diagnostics.AddWarning("Consumer groups went with the stream", redact(fmt.Sprintf(
+			"Stream %q was removed with the groups that were still registered on it, and their positions: %s. A group that is a resource, here or in another configuration, is missing there now: "+
+				"the next plan of it makes it anew, where the stream exists.", prefix, strings.Join(left, ", ")), r.conn.secrets))
 	}
+}
+
+// groupsOf names the consumer groups that are registered on a stream. None are told when they cannot
+// be read: they are only shown.
+func (c *connection) groupsOf(ctx context.Context, prefix string) []string {
+	all, err := c.client.Groups(ctx)
+	if err != nil {
+		tflog.Warn(ctx, "consumer groups not readable before the removal of their stream", map[string]any{"error": err.Error()})
+		return nil
+	}
+	var names []string
+	for _, g := range all.Groups {
+		if g.StreamPrefix == prefix {
+			names = append(names, g.ConsumerGroup)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // ImportState takes a stream prefix. What only Terraform knows gets its safe value.

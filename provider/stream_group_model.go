@@ -48,6 +48,22 @@ func (m *streamGroupModel) wanted() protocol.Group {
 	return protocol.Group{StreamPrefix: m.StreamPrefix.ValueString(), ConsumerGroup: m.ConsumerGroup.ValueString(), State: protocol.GroupEmpty, Spec: m.spec()}
 }
 
+// name is what the group is imported by; "" while it is not known.
+func (m *streamGroupModel) name() string {
+	if m.StreamPrefix.IsUnknown() || m.ConsumerGroup.IsUnknown() {
+		return ""
+	}
+	return m.StreamPrefix.ValueString() + "/" + m.ConsumerGroup.ValueString()
+}
+
+// goesWith names the group that a destroy of this state removes; "" for one that only forgets.
+func (m *streamGroupModel) goesWith() string {
+	if m.SkipDestroy.ValueBool() {
+		return ""
+	}
+	return m.name()
+}
+
 // declared says whether everything that the coordinator is told is known.
 func (m *streamGroupModel) declared() bool {
 	return !m.StreamPrefix.IsUnknown() && !m.ConsumerGroup.IsUnknown() && !m.StartPosition.IsUnknown() &&

@@ -118,6 +118,8 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		default:
 			plan.forgetComputed()
 		}
+	} else if replacesItself(ctx, req.Private, plan.name()) {
+		protectedGroup(plan, &resp.Diagnostics)
 	} else if plan.declared() {
 		r.conn.takenGroup(ctx, plan.wanted(), &resp.Diagnostics)
 	}
@@ -210,7 +212,7 @@ func (m *streamGroupModel) save(ctx context.Context, g protocol.Group, state *tf
 	if want := m.wanted(); !sameGroupSpec(g, want) { // changed again by somebody else: not what this state rests on
 		generation = 0
 	}
-	diags := rememberSeen(ctx, private, generation)
+	diags := rememberSeen(ctx, private, m.goesWith(), generation)
 	m.settle(g)
 	return append(diags, state.Set(ctx, m)...)
 }
@@ -237,7 +239,7 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 		before := m
 		m.observe(g)
 		if resp.Private != nil { // a list has no private state
-			resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, g.Generation)...)
+			resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), g.Generation)...)
 		}
 		if !reflect.DeepEqual(m, before) {
 			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)

@@ -1,0 +1,77 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+)
+
+// replacement is the second half of the plan of -replace, replace_triggered_by or a tainted resource,
+// as Terraform asks for it: without a state, with the private data of the first half.
+func (c *core) replacement(old instance, config attrs) planned {
+	c.t.Helper()
+	first := c.plan(old, config)
+	none := c.none(old.kind)
+	none.private = first.private
+	return c.plan(none, config)
+}
+
+// A stream that has been resharded since it was made can be replaced by itself: it is not in its own
+// way. The stream that is in the way of another prefix still is.
+func TestShardCountReplacedAsRequested(t *testing.T) {
+	c, f := setup(t)
+	i := c.refresh(c.must(c.must(c.none(shardCount), orders(2)), orders(3)))
+	p := c.replacement(i, orders(3))
+	c.ok(p.diags)
+	_, diags := c.apply(t.Context(), c.plan(i, nil))
+	c.ok(diags)
+	c.config = nil // the same run: the creation follows
+	i, diags = c.apply(t.Context(), p)
+	c.ok(diags)
+	wantField(t, i, "shard_count", "3")
+
+	oneError(t, c.replacement(i, orders(3, attrs{"deletion_protection": true})).diags, "protected against deletion")
+
+	c, f = setup(t)
+	i = c.must(c.none(shardCount), orders(2))
+	c.must(c.must(c.none(shardCount), orders(2, attrs{"stream_prefix": "other"})), orders(4, attrs{"stream_prefix": "other"}))
+	oneError(t, c.replacement(i, orders(2, attrs{"stream_prefix": "other"})).diags, `"other" exists already`)
+
+	// One that is only forgotten would be in the way.
+	i = c.must(i, orders(3, attrs{"skip_destroy": true}))
+	oneError(t, c.replacement(c.refresh(i), orders(3, attrs{"skip_destroy": true})).diags, `"orders" exists already`)
+	if f.streams["orders"] == nil {
+		t.Error("the stream is gone")
+	}
+}
+
+// So can a group, with other settings in the same plan.
+func TestStreamGroupReplacedAsRequested(t *testing.T) {
+	c, _ := setupGroup(t)
+	i := c.must(c.none(streamGroup), billing())
+	changed := billing(attrs{"member_lease": "30s"})
+	p := c.replacement(i, changed)
+	c.ok(p.diags)
+	_, diags := c.apply(t.Context(), c.plan(i, nil))
+	c.ok(diags)
+	i, diags = c.apply(t.Context(), p)
+	c.ok(diags)
+	wantField(t, i, "member_lease", "30s")
+	oneError(t, c.replacement(i, billing(attrs{"deletion_protection": true})).diags, "protected against deletion")
+	oneError(t, c.plan(c.none(streamGroup), billing()).diags, `"billing" exists already`)
+}
+
+// A replacement of a stream leaves its groups to the removal, whose plan Terraform does not show: so
+// the apply says which went with it.
+func TestShardCountDeleteNamesGroups(t *testing.T) {
+	c, f := setup(t)
+	observe(t, f)
+	i := c.must(c.none(shardCount), orders(2))
+	c.must(c.none(shardCount), orders(2, attrs{"stream_prefix": "other"}))
+	c.must(c.none(streamGroup), billing())
+	c.must(c.none(streamGroup), billing(attrs{"stream_prefix": "other", "consumer_group": "audit"}))
+	_, diags := c.apply(t.Context(), c.plan(i, nil))
+	c.ok(diags)
+	if w := strings.Join(warningsOf(diags), "\n"); !strings.Contains(w, "Consumer groups went with the stream") || !strings.Contains(w, "billing") || strings.Contains(w, "audit") {
+		t.Errorf("warnings: %s", w)
+	}
+}
