@@ -212,18 +212,18 @@ func (c *connection) latest(parent context.Context, s protocol.Stream, r protoco
 	return s, r
 }
 
-// stopped is the diagnostic for a wait that ended before the resharding did. parent is the
-// context without the operation's own timeout: it tells Ctrl-C from the timeout, which argument
-// has set to waited.
-func (c *connection) stopped(parent context.Context, r protocol.Resharding, err error, argument string, waited time.Duration) (summary, detail string) {
+// stopped is the diagnostic for a wait that ended with err before the resharding did. ctx is the
+// operation's: it tells Ctrl-C from the timeout, which argument has set to waited, and both from a
+// request that was not answered in the client's own time.
+func (c *connection) stopped(ctx context.Context, r protocol.Resharding, err error, argument string, waited time.Duration) (summary, detail string) {
 	const goesOn = "\n\nThe coordinator goes on with it by itself; nothing was cancelled. Apply again to attach to it and wait for its end."
 	switch {
 	case errors.Is(err, protocol.ErrStreamNotFound), errors.Is(err, protocol.ErrReshardingNotFound):
 		return "The stream is gone", redact(fmt.Sprintf("%s, as last seen. Now the coordinator knows nothing of it: %v\n\n"+
 			"It was removed meanwhile, or Redis has lost its data. Run terraform plan to see what is left.", strings.TrimSuffix(describe(r), "."), err), c.secrets)
-	case parent.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return "Interrupted while a resharding is running", redact(describe(r)+goesOn, c.secrets)
-	case errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil:
 		return "Timed out while a resharding is running", redact(fmt.Sprintf("%s\n\nThis is not over after %s (%s).%s",
 			describe(r), formatDuration(waited), argument, goesOn), c.secrets)
 	default:

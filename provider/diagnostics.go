@@ -31,7 +31,7 @@ var adviceFor = map[protocol.Code]advice{
 	protocol.CodeActiveMigration:       {"Another resharding is running", "Wait until it has ended or roll it back, then apply again."},
 	protocol.CodeStreamNotEmpty:        {"The stream still holds entries", "Let its consumer groups read and acknowledge them, then destroy again."},
 	protocol.CodeForeignKeys:           {"Keys of somebody else are in the way", "Move or remove the named Redis keys, or choose another stream_prefix."},
-	protocol.CodeGenerationMismatch:    {"The stream was changed meanwhile", "Run terraform plan again."},
+	protocol.CodeGenerationMismatch:    {"It was changed meanwhile", "Run terraform plan again."},
 	protocol.CodeRateLimited:           {"The coordinator limits the request rate", "Retries did not help within their budget; apply again later, or with a lower -parallelism."},
 	protocol.CodeRedisUnavailable:      {"The coordinator cannot reach Redis", "Apply again when Redis is back: what was done until then is found and not done twice."},
 	protocol.CodeProvisioningFailed:    {"Shards could not be provisioned", "Check the coordinator's log and Redis, then apply again."},
@@ -69,9 +69,9 @@ func (c *connection) diagnose(what string, err error) diag.Diagnostic {
 	if before, ok := errors.AsType[*unfinished](err); ok {
 		why := clean(before.cause)
 		switch {
-		case errors.Is(err, context.Canceled):
+		case errors.Is(before.ended, context.Canceled):
 			summary, why = "Interrupted while another resharding is running", "interrupted"
-		case errors.Is(err, context.DeadlineExceeded):
+		case before.ended != nil:
 			summary, why = "Timed out while another resharding is running", "it was not over in the time that timeouts allows"
 		default:
 			summary = "Lost contact while another resharding is running"

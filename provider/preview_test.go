@@ -112,25 +112,31 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	wantField(t, i, "shard_count", "4")
 }
 
-// Two who create one stream: one wins, whatever the other wants, and the other is told.
+// Two who create one stream: one wins, whatever the other wants, even just the same, and the other
+// is told.
 func TestCreateLosesTheRace(t *testing.T) {
-	c, f := setup(t)
-	p := c.plan(c.none(shardCount), orders(2))
-	first := true
-	f.set(func() {
-		f.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			if !changes(r) || !first {
-				return false
+	for name, theirs := range map[string]attrs{"other settings": orders(5), "the same settings": orders(2)} {
+		t.Run(name, func(t *testing.T) {
+			c, f := setup(t)
+			other := newCore(t, attrs{"endpoint": f.URL, "username": "terraform", "password": "correct-horse-battery", "requested_by": "another pipeline"})
+			p := c.plan(c.none(shardCount), orders(2))
+			first := true
+			f.set(func() {
+				f.intercept = func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+					if !changes(r) || !first {
+						return false
+					}
+					first = false // between our look and our request
+					other.must(other.none(shardCount), theirs)
+					return false
+				}
+			})
+			after, diags := c.apply(t.Context(), p)
+			oneError(t, diags, "changed meanwhile")
+			if want := value(tftypes.Number, theirs["shard_count"]); !after.state.IsNull() || !num(f.streams["orders"].Spec.ShardCount).Equal(want) {
+				t.Errorf("state %s, stream %+v", after.state, f.streams["orders"].Spec)
 			}
-			first = false // between our look and our request
-			c.must(c.none(shardCount), orders(5))
-			return false
-		}
-	})
-	after, diags := c.apply(t.Context(), p)
-	oneError(t, diags, "changed meanwhile")
-	if !after.state.IsNull() || f.streams["orders"].Spec.ShardCount != 5 {
-		t.Errorf("state %s, stream %+v", after.state, f.streams["orders"].Spec)
+		})
 	}
 }
 

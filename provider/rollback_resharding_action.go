@@ -58,12 +58,12 @@ func (a *rollbackAction) Invoke(ctx context.Context, req action.InvokeRequest, r
 	}
 	prefix, id := m.StreamPrefix.ValueString(), m.ReshardingID.ValueString()
 	what := fmt.Sprintf("roll back the resharding of stream %q", prefix)
-	parent, op := a.conn.begin(ctx, what, m.Reason.ValueString(), map[string]any{"stream": prefix})
+	ctx, op := a.conn.begin(ctx, what, m.Reason.ValueString(), map[string]any{"stream": prefix})
 	wait := defaultRollbackWait
 	if m.Timeout.known() {
 		wait = time.Duration(m.Timeout.ms()) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(parent, wait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 
 	if id == "" {
@@ -88,7 +88,7 @@ func (a *rollbackAction) Invoke(ctx context.Context, req action.InvokeRequest, r
 		resp.SendProgress(action.InvokeProgressEvent{Message: describe(r)})
 	}
 	if r, err = op.await(ctx, r); err != nil {
-		resp.Diagnostics.AddError(a.conn.stopped(parent, r, err, "timeout", wait))
+		resp.Diagnostics.AddError(a.conn.stopped(ctx, r, err, "timeout", wait))
 		return
 	}
 	if r.Phase == protocol.PhaseCompleted {

@@ -118,7 +118,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		// The stream is there and gets its shards without us. An error would taint it, and a
 		// tainted stream is destroyed by the next apply; the next refresh finds the work undone.
 		s, resharding = r.conn.latest(parent, s, resharding)
-		summary, detail := r.conn.stopped(parent, resharding, err, "timeouts.create", wait)
+		summary, detail := r.conn.stopped(ctx, resharding, err, "timeouts.create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 		save(s, &resharding)
 	case !reached(resharding, want.ShardCount):
@@ -229,7 +229,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		resharding, err := op.await(ctx, begun)
 		if err != nil {
 			s, resharding = r.conn.latest(parent, s, resharding)
-			resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "timeouts.update", wait))
+			resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.update", wait))
 			save(resharding)
 			return
 		}
@@ -308,7 +308,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 			resharding, err := op.await(ctx, begun)
 			if err != nil {
 				s, resharding = r.conn.latest(parent, s, resharding)
-				resp.Diagnostics.AddError(r.conn.stopped(parent, resharding, err, "timeouts.delete", wait))
+				resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.delete", wait))
 				save(resharding)
 				return
 			}

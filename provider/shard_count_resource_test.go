@@ -523,6 +523,33 @@ func TestT2AnswerLost(t *testing.T) {
 	}
 }
 
+// A coordinator that fails behind its commit has carried the request out.
+func TestShardCountStoredAndRefused(t *testing.T) {
+	c, f := setup(t)
+	refuseNext := func() {
+		first := true
+		f.set(func() {
+			f.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				if !changes(r) || !first {
+					return false
+				}
+				first = false
+				f.handle(discard{http.Header{}}, r, body)
+				refuse(w, protocol.NewError(protocol.CodeInternal, "it may have been stored"))
+				return true
+			}
+		})
+	}
+	refuseNext()
+	i := c.must(c.none(shardCount), orders(2))
+	refuseNext()
+	i = c.must(i, orders(4))
+	wantField(t, i, "shard_count", "4")
+	if n := len(f.mutations()); n != 2 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
 type discard struct{ h http.Header }
 
 func (d discard) Header() http.Header         { return d.h }

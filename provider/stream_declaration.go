@@ -20,100 +20,124 @@ import (
 // stream as read before, nil if it does not exist. A resharding that already leads there is
 // attached to without another request.
 func (o operation) declare(ctx context.Context, prefix string, want protocol.StreamSpec, seen *protocol.Stream, what string) (protocol.Stream, string, error) {
-	const rounds = 5 // of waiting for the coordinator's own repairs
+	const rounds = 5 // of waiting for the coordinator's own repairs, and of requests that were lost on their way
 	var last error
 	for range rounds {
 		if seen != nil && sameSpec(seen.Spec, want) {
-			switch id := seen.Status.ActiveReshardingID; {
-			case id == "" && seen.Status.ShardCount == want.ShardCount:
-				return *seen, "", nil
-			case id != "":
-				r, err := o.conn.client.Resharding(ctx, prefix, id, "", 0)
-				if err != nil && !errors.Is(err, protocol.ErrReshardingNotFound) {
-					return *seen, "", err
-				}
-				if err == nil && r.ToShardCount == want.ShardCount && !r.Phase.Terminal() && r.Phase != protocol.PhaseRollingBack {
-					tflog.Info(ctx, "attaching to a resharding that is already running", map[string]any{"resharding_id": id, "phase": string(r.Phase)})
-					return *seen, id, nil
-				}
+			if id, done, err := o.onItsWay(ctx, *seen, want.ShardCount); done || err != nil {
+				return *seen, id, err
 			}
 		}
-
 		count := int64(want.ShardCount)
 		put, err := o.conn.client.PutStream(ctx, prefix, protocol.PutStreamRequest{
 			ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention,
 			RequestedBy: o.conn.requestedBy, Reason: o.why(what),
 		}, o.callFor(prefix, want, seen))
-		if err == nil {
+		last = err
+		switch {
+		case err == nil:
 			id := put.ReshardingID
 			if id == "" {
 				id = put.Stream.Status.ActiveReshardingID
 			}
 			if id == "" && put.Stream.Status.ShardCount != want.ShardCount {
-				return put.Stream, "", fmt.Errorf("the coordinator accepted %s but reports %d and no resharding", plural(want.ShardCount, "shard"), put.Stream.Status.ShardCount)
+				err = fmt.Errorf("the coordinator accepted %s but reports %d and no resharding", plural(want.ShardCount, "shard"), put.Stream.Status.ShardCount)
 			}
-			return put.Stream, id, nil
+			return put.Stream, id, err
+		case errors.Is(err, protocol.ErrActiveResharding):
+			seen, err = o.standAside(ctx, prefix, want.ShardCount)
+		case ctx.Err() == nil && (unclear(err) || errors.Is(err, protocol.ErrGenerationMismatch)):
+			seen, err = o.lookAfter(ctx, prefix, want, seen, err)
 		}
-		var refusal *protocol.Error
-		unanswered := !errors.As(err, &refusal) // it may have been carried out
-		if ctx.Err() == nil && (unanswered || errors.Is(err, protocol.ErrGenerationMismatch)) {
-			last = err
-			cur, readErr := o.conn.client.Stream(ctx, prefix)
-			switch {
-			case readErr == nil && sameSpec(cur.Spec, want), readErr == nil && unanswered && seen != nil && cur.Generation == seen.Generation:
-				seen = &cur
-			case unanswered && seen == nil && errors.Is(readErr, protocol.ErrStreamNotFound):
-			default:
-				return protocol.Stream{}, "", err
-			}
-			if pause(ctx, askAgain) != nil {
-				return protocol.Stream{}, "", err
-			}
-			continue
-		}
-		if !errors.Is(err, protocol.ErrActiveResharding) {
+		if err != nil {
 			return protocol.Stream{}, "", err
 		}
+	}
+	return protocol.Stream{}, "", last
+}
 
-		// Another one runs. Wait only for what ends at the wanted count, or where it began (the
-		// coordinator's own repair); anything else somebody else decided, and a person has to say
-		// which of the two it shall be.
-		last = err
-		cur, err := o.conn.client.Stream(ctx, prefix)
-		if err != nil {
-			return protocol.Stream{}, "", err
-		}
-		seen = &cur
-		id := cur.Status.ActiveReshardingID
-		if id == "" {
-			continue // it has just ended
-		}
-		r, err := o.conn.client.Resharding(ctx, prefix, id, "", 0)
-		if err != nil {
-			return cur, "", err
-		}
-		if r.ToShardCount != want.ShardCount && r.ToShardCount != r.FromShardCount {
-			return cur, "", protocol.NewError(protocol.CodeActiveMigration, fmt.Sprintf(
-				"resharding %s from %d to %s is in phase %s (requested by %q, reason %q); this apply wants %d",
-				r.ReshardingID, r.FromShardCount, plural(r.ToShardCount, "shard"), r.Phase, r.RequestedBy, r.Reason, want.ShardCount))
-		}
-		if r, err := o.await(ctx, r); err != nil {
-			return cur, "", &unfinished{r, err}
-		}
-		if cur, err = o.conn.client.Stream(ctx, prefix); err != nil {
-			return protocol.Stream{}, "", err
-		}
+// onItsWay says whether a stream that is to have count shards has them (id is "" then), or is led
+// there by the resharding id.
+func (o operation) onItsWay(ctx context.Context, s protocol.Stream, count int) (id string, done bool, err error) {
+	id = s.Status.ActiveReshardingID
+	if id == "" {
+		return "", s.Status.ShardCount == count, nil
 	}
-	if seen == nil {
-		return protocol.Stream{}, "", last
+	r, err := o.conn.client.Resharding(ctx, s.StreamPrefix, id, "", 0)
+	switch {
+	case errors.Is(err, protocol.ErrReshardingNotFound):
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	case r.ToShardCount != count, r.Phase.Terminal(), r.Phase == protocol.PhaseRollingBack:
+		return "", false, nil
 	}
-	return *seen, "", last
+	tflog.Info(ctx, "attaching to a resharding that is already running", map[string]any{"resharding_id": id, "phase": string(r.Phase)})
+	return id, true, nil
+}
+
+// lookAfter looks what has become of a request that ended with err, and returns the stream from which
+// the next round begins: with the wanted state, or as it was before, when the request did not arrive.
+// Else somebody else was faster, and it returns err.
+func (o operation) lookAfter(ctx context.Context, prefix string, want protocol.StreamSpec, before *protocol.Stream, err error) (*protocol.Stream, error) {
+	var refusal *protocol.Error
+	unanswered := !errors.As(err, &refusal)
+	now, readErr := o.conn.client.Stream(ctx, prefix)
+	switch {
+	case readErr == nil && sameSpec(now.Spec, want):
+		if before == nil && !unanswered { // others may have made just the same
+			if why, unknown := o.conn.foreign(ctx, now, want); why != "" || unknown != nil {
+				return nil, err
+			}
+		}
+		before = &now
+	case readErr == nil && unanswered && before != nil && now.Generation == before.Generation:
+	case unanswered && before == nil && errors.Is(readErr, protocol.ErrStreamNotFound):
+	default:
+		return nil, err
+	}
+	if pause(ctx, askAgain) != nil {
+		return nil, err
+	}
+	return before, nil
+}
+
+// standAside waits for the end of the resharding that keeps the stream from being led to count
+// shards, and returns the stream after it. It waits only for what ends there, or where it began (the
+// coordinator's own repair); anything else somebody else decided, and a person has to say which of
+// the two it shall be.
+func (o operation) standAside(ctx context.Context, prefix string, count int) (*protocol.Stream, error) {
+	s, err := o.conn.client.Stream(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	id := s.Status.ActiveReshardingID
+	if id == "" {
+		return &s, nil // it has just ended
+	}
+	r, err := o.conn.client.Resharding(ctx, prefix, id, "", 0)
+	if err != nil {
+		return nil, err
+	}
+	if r.ToShardCount != count && r.ToShardCount != r.FromShardCount {
+		return nil, protocol.NewError(protocol.CodeActiveMigration, fmt.Sprintf(
+			"resharding %s from %d to %s is in phase %s (requested by %q, reason %q); this apply wants %d",
+			r.ReshardingID, r.FromShardCount, plural(r.ToShardCount, "shard"), r.Phase, r.RequestedBy, r.Reason, count))
+	}
+	if r, err = o.await(ctx, r); err != nil {
+		return nil, &unfinished{r, err, ctx.Err()}
+	}
+	if s, err = o.conn.client.Stream(ctx, prefix); err != nil {
+		return nil, err
+	}
+	return &s, nil
 }
 
 // unfinished is the end of waiting for a resharding after which this apply's own was to begin.
 type unfinished struct {
 	resharding protocol.Resharding // as last seen
 	cause      error
+	ended      error // of the operation's context; nil: it was not the operation that ended
 }
 
 func (u *unfinished) Error() string {

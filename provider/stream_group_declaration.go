@@ -201,12 +201,12 @@ func groupName(g protocol.Group) string {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // groupStopped is what is told when the waiting for a group ended before the coordinator's work did:
-// fate says how far that is. parent and the other arguments are as with stopped.
-func (c *connection) groupStopped(parent context.Context, fate string, err error, argument string, waited time.Duration) (summary, detail string) {
+// fate says how far that is. The other arguments are as with stopped.
+func (c *connection) groupStopped(ctx context.Context, fate string, err error, argument string, waited time.Duration) (summary, detail string) {
 	switch {
-	case parent.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return "Interrupted while a consumer group is being set up or removed", fate
-	case errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil:
 		return "Timed out while a consumer group is being set up or removed", fmt.Sprintf("%s\n\nWaited for %s (%s).", fate, formatDuration(waited), argument)
 	default:
 		return "Lost contact while a consumer group is being set up or removed", redact(fmt.Sprintf("%s\n\nCause: %v", fate, err), c.secrets)

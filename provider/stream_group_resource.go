@@ -189,7 +189,7 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 	case done.stored:
 		// It is there, and becomes ready without us. An error would taint it, and a tainted group is
 		// destroyed by the next apply.
-		summary, detail := r.conn.groupStopped(parent, groupFate(done.group), err, "timeouts.create", wait)
+		summary, detail := r.conn.groupStopped(ctx, groupFate(done.group), err, "timeouts.create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 	case errors.Is(err, protocol.ErrGenerationMismatch) && done.group.ConsumerGroup != "":
 		resp.Diagnostics.Append(groupExists(done.group, want))
@@ -288,7 +288,7 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 	switch {
 	case err == nil:
 	case done.stored:
-		resp.Diagnostics.AddError(r.conn.groupStopped(parent, groupFate(done.group), err, "timeouts.update", wait))
+		resp.Diagnostics.AddError(r.conn.groupStopped(ctx, groupFate(done.group), err, "timeouts.update", wait))
 	case errors.Is(err, protocol.ErrGenerationMismatch) && (done.gone || done.group.ConsumerGroup != ""):
 		resp.Diagnostics.Append(staleGroup(before, done, want))
 		return
@@ -330,7 +330,7 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	case err == nil:
 	case goes:
 		fate := fmt.Sprintf("%s is deleted, but its Redis consumer groups have not gone from every shard yet. The coordinator goes on by itself; nothing was cancelled.", capital(groupName(gone)))
-		resp.Diagnostics.AddError(r.conn.groupStopped(parent, fate, err, "timeouts.delete", wait))
+		resp.Diagnostics.AddError(r.conn.groupStopped(ctx, fate, err, "timeouts.delete", wait))
 	case errors.Is(err, protocol.ErrGenerationMismatch) && now.ConsumerGroup != "":
 		resp.Diagnostics.Append(staleGroup(before, declaredGroup{group: now}, gone))
 	default:
