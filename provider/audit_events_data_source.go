@@ -41,7 +41,7 @@ type auditView struct {
 	Fingerprint   types.String     `tfsdk:"fingerprint"`
 	From          types.String     `tfsdk:"from"`
 	To            types.String     `tfsdk:"to"`
-	Limit         types.Int64      `tfsdk:"limit"`
+	Limit         countValue       `tfsdk:"limit"`
 	More          types.Bool       `tfsdk:"more"`
 	Events        []auditEventView `tfsdk:"events"`
 }
@@ -103,7 +103,7 @@ func (d *auditEventsDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 			"from":          instant("Only events from this time on, RFC 3339, such as `2026-01-31T12:00:00Z`."),
 			"to":            instant("Only events up to this time, RFC 3339."),
 			"limit": schema.Int64Attribute{
-				Optional: true, MarkdownDescription: fmt.Sprintf("How many events are given at most, the newest ones, 1 to %d; default %d. `more` says that there are others.", mostAuditLimit, defaultAuditLimit),
+				CustomType: countType{most: mostAuditLimit}, Optional: true, MarkdownDescription: fmt.Sprintf("How many events are given at most, the newest ones, 1 to %d; default %d. `more` says that there are others.", mostAuditLimit, defaultAuditLimit),
 				Validators: []validator.Int64{int64validator.Between(1, mostAuditLimit)},
 			},
 			"more": flagOut("Whether there are older events that match, beyond `limit`."),

@@ -10,8 +10,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
-
-	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 var (
@@ -20,13 +18,23 @@ var (
 	_ xattr.ValidateableAttribute = countValue{}
 )
 
-// countType is the type of a shard count: a whole number. The framework's own type reports a fraction as a fault of the
-// provider; this one says what is wrong.
-type countType struct{ basetypes.Int64Type }
+// countType is the type of a shard count, or of another number of things: a whole number. The framework's own type
+// reports a fraction as a fault of the provider; this one says what is wrong.
+type countType struct {
+	basetypes.Int64Type
+	most int64 // for the message; 0: no bound that anybody runs into
+}
 
 func (t countType) Equal(o attr.Type) bool {
 	_, ok := o.(countType)
 	return ok
+}
+
+func (t countType) bounds() string {
+	if t.most == 0 {
+		return ", at least 1"
+	}
+	return fmt.Sprintf(" between 1 and %d", t.most)
 }
 
 func (countType) String() string { return "count" }
@@ -42,7 +50,7 @@ func (t countType) ValueFromTerraform(ctx context.Context, in tftypes.Value) (at
 			return nil, fmt.Errorf("read whole number: %w", err)
 		}
 		if _, accuracy := n.Int64(); accuracy != big.Exact {
-			return countValue{Int64Value: basetypes.NewInt64Value(1), broken: n.Text('g', 10)}, nil
+			return countValue{Int64Value: basetypes.NewInt64Value(1), broken: fmt.Sprintf("is %s; it must be a whole number%s", n.Text('g', 10), t.bounds())}, nil
 		}
 	}
 	v, err := t.Int64Type.ValueFromTerraform(ctx, in)
@@ -58,8 +66,8 @@ func (t countType) ValueFromTerraform(ctx context.Context, in tftypes.Value) (at
 
 func (countType) ValueType(context.Context) attr.Value { return countValue{} }
 
-// countValue is a whole number, null or unknown. broken is what was written where it is none:
-// such a value passes no validation.
+// countValue is a whole number, null or unknown. broken says what is wrong where it is none: such a
+// value passes no validation.
 type countValue struct {
 	basetypes.Int64Value
 	broken string
@@ -77,7 +85,6 @@ func (v countValue) Equal(o attr.Value) bool {
 // ValidateAttribute refuses what is not a whole number, at plan time.
 func (v countValue) ValidateAttribute(_ context.Context, req xattr.ValidateAttributeRequest, resp *xattr.ValidateAttributeResponse) {
 	if v.broken != "" {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf(
-			"%s: is %s; it must be a whole number between 1 and %d", req.Path, v.broken, protocol.MaxShardCount))
+		resp.Diagnostics.AddAttributeError(req.Path, "Invalid "+req.Path.String(), fmt.Sprintf("%s: %s", req.Path, v.broken))
 	}
 }

@@ -22,11 +22,11 @@ import (
 type retentionModel struct {
 	Policy types.String  `tfsdk:"policy"`
 	MaxAge durationValue `tfsdk:"max_age"`
-	MaxLen types.Int64   `tfsdk:"max_len"`
+	MaxLen countValue    `tfsdk:"max_len"`
 }
 
 var retentionType = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"policy": types.StringType, "max_age": durationType{}, "max_len": types.Int64Type,
+	"policy": types.StringType, "max_age": durationType{}, "max_len": countType{},
 }}
 
 func retentionAttribute() schema.Attribute {
@@ -47,7 +47,7 @@ func retentionAttribute() schema.Attribute {
 				Validators:          []validator.String{durationBetween{time.Second, 100 * 365 * 24 * time.Hour}},
 			},
 			"max_len": schema.Int64Attribute{
-				Optional:            true,
+				CustomType: countType{}, Optional: true,
 				MarkdownDescription: "Entries that each shard keeps at most; at least 1. Needed by `max_len` and by nothing else.",
 				Validators:          []validator.Int64{int64validator.AtLeast(1)},
 			},
@@ -114,12 +114,12 @@ func observedRetention(ctx context.Context, mine types.Object, r protocol.Retent
 	if r.Policy == protocol.RetentionNone {
 		return types.ObjectNull(retentionType.AttrTypes)
 	}
-	age, most := durationValue{basetypes.NewStringNull()}, types.Int64Null()
+	age, most := durationValue{basetypes.NewStringNull()}, countValue{Int64Value: basetypes.NewInt64Null()}
 	if r.MaxAgeMs != 0 {
 		age = durationOfMs(r.MaxAgeMs)
 	}
 	if r.MaxLen != 0 {
-		most = types.Int64Value(r.MaxLen)
+		most = countValue{Int64Value: basetypes.NewInt64Value(r.MaxLen)}
 	}
 	return types.ObjectValueMust(retentionType.AttrTypes, map[string]attr.Value{
 		"policy": types.StringValue(lower(r.Policy)), "max_age": age, "max_len": most,

@@ -39,7 +39,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 				PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			},
 			"shard_count": schema.Int64Attribute{
-				CustomType: countType{},
+				CustomType: countType{most: protocol.MaxShardCount},
 				Required:   true,
 				MarkdownDescription: fmt.Sprintf("Number of shards, 1 to %d. A change reshards the stream in place, as the other arguments say. "+
 					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it. While a stream is still being created it is the count that was asked for.", protocol.MaxShardCount),
@@ -86,7 +86,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 				ElementType: types.StringType, Optional: true,
 				MarkdownDescription: "Redis consumer groups whose undelivered and pending entries do not hold up a drain, such as an abandoned one; at most " +
 					fmt.Sprint(protocol.MaxIgnoreGroups) + ". **Entries that they have not read are lost with a removed shard.** Default: none. A change applies to later reshardings.",
-				Validators: []validator.Set{setvalidator.SizeAtMost(protocol.MaxIgnoreGroups), setvalidator.ValueStringsAre(nameValidator{})},
+				Validators: []validator.Set{setvalidator.SizeAtMost(protocol.MaxIgnoreGroups), setvalidator.NoNullValues(), setvalidator.ValueStringsAre(nameValidator{})},
 			},
 			"retention":           retentionAttribute(),
 			"deletion_protection": deletionProtection("stream"),
