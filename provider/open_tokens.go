@@ -44,6 +44,9 @@ func (t *OpenTokens) remove(token string) {
 // Revoke revokes all of them at once, until ctx ends. What fails is joined into the error, which
 // shows no token; those end by themselves.
 func (t *OpenTokens) Revoke(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
 	t.mu.Lock()
 	opened := maps.Clone(t.opened)
 	t.mu.Unlock()

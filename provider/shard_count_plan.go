@@ -57,9 +57,7 @@ func (r *shardCountResource) ModifyPlan(ctx context.Context, req resource.Modify
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 		return
 	case !creates && replaced(plan.StreamPrefix, state.StreamPrefix):
-		if !state.SkipDestroy.ValueBool() {
-			protected(state, &resp.Diagnostics) // replacing destroys
-		}
+		r.planDestroy(ctx, state, req, resp) // replacing destroys
 		return
 	case creates && replacesItself(ctx, req.Private, plan.StreamPrefix.ValueString()):
 		protected(plan, &resp.Diagnostics)

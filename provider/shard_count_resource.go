@@ -307,6 +307,9 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 			save(begun)
 			resharding, err := op.await(ctx, begun)
 			if err != nil {
+				if errors.Is(err, protocol.ErrStreamNotFound) { // somebody else has finished it
+					return
+				}
 				s, resharding = r.conn.latest(parent, s, resharding)
 				resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.delete", wait))
 				save(resharding)
@@ -326,6 +329,11 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	}
 	left := r.conn.groupsOf(ctx, prefix)
 	err = r.conn.client.DeleteStream(ctx, prefix, body, op.call())
+	if err != nil && ctx.Err() == nil && unclear(err) { // it may be done, and the answer lost
+		if _, readErr := r.conn.client.Stream(ctx, prefix); errors.Is(readErr, protocol.ErrStreamNotFound) {
+			err = nil
+		}
+	}
 	switch {
 	case errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:

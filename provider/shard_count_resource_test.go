@@ -170,11 +170,18 @@ func TestShardCountPlan(t *testing.T) {
 		}
 	})
 
-	t.Run("stream_prefix replaces", func(t *testing.T) {
-		if p := c.plan(i, orders(2, base, attrs{"stream_prefix": "others"})); p.replace != 1 {
-			t.Errorf("want a replacement")
-		}
-	})
+	// Its removal is planned as that of a destroy, also when the new prefix is known only after apply:
+	// Terraform destroys before it knows.
+	for name, prefix := range map[string]any{"stream_prefix replaces": "others", "a prefix known after apply replaces": tftypes.UnknownValue} {
+		t.Run(name, func(t *testing.T) {
+			p := c.plan(i, orders(2, base, attrs{"stream_prefix": prefix}))
+			if w := strings.Join(warningsOf(p.diags), "\n"); p.replace != 1 || failed(p.diags) || !strings.Contains(w, `Destroying stream "orders"`) {
+				t.Errorf("replaces %d, %q, %q", p.replace, errorsOf(p.diags), w)
+			}
+			kept := c.must(i, orders(2, base, attrs{"deletion_protection": true}))
+			oneError(t, c.plan(kept, orders(2, base, attrs{"stream_prefix": prefix})).diags, "deletion_protection = false")
+		})
+	}
 
 	t.Run("scale-in says what becomes of the data", func(t *testing.T) {
 		p := c.plan(i, orders(2, base, attrs{"shard_count": 1, "retire": "archive"}))
@@ -769,11 +776,43 @@ func TestShardCountDelete(t *testing.T) {
 			t.Errorf("mutations: %v", m)
 		}
 	})
+	t.Run("its answer is lost", func(t *testing.T) {
+		c, f := setup(t)
+		i := c.must(c.none(shardCount), orders(2))
+		f.set(func() {
+			f.intercept = func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
+				if r.Method != http.MethodDelete {
+					return false
+				}
+				f.handle(discard{http.Header{}}, r, body)
+				panic(http.ErrAbortHandler)
+			}
+		})
+		if after := c.must(i, nil); !after.state.IsNull() {
+			t.Errorf("state is %s", after.state)
+		}
+	})
 	t.Run("gone already", func(t *testing.T) {
 		if after := c.must(i, nil); !after.state.IsNull() {
 			t.Errorf("state is %s", after.state)
 		}
 	})
+}
+
+// A destroy whose stream somebody else removes while it drains has what it wanted. That the stream is
+// gone is believed after a while, since a replica may lag.
+func TestShardCountDeleteFinishedByOthers(t *testing.T) {
+	t.Parallel()
+	c, f := setup(t)
+	i := c.must(c.none(shardCount), orders(2))
+	f.set(func() { f.block = true })
+	go func() {
+		eventually(t, "the drain is waited for", func() bool { return f.count("/reshardings/rs-2") > 1 })
+		f.set(func() { delete(f.streams, "orders") })
+	}()
+	if after := c.must(i, nil); !after.state.IsNull() {
+		t.Errorf("state is %s", after.state)
+	}
 }
 
 func TestShardCountImport(t *testing.T) {

@@ -42,7 +42,7 @@ func (r *shardCountResource) Schema(ctx context.Context, _ resource.SchemaReques
 				CustomType: countType{most: protocol.MaxShardCount},
 				Required:   true,
 				MarkdownDescription: fmt.Sprintf("Number of shards, 1 to %d. A change reshards the stream in place, as the other arguments say. "+
-					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it. While a stream is still being created it is the count that was asked for.", protocol.MaxShardCount),
+					"In the state it is the last confirmed count: while a resharding runs, and after one that failed, the count before it. Behind a create that was cut short it is the count that was asked for, and from the next refresh on 0 until the stream has its shards.", protocol.MaxShardCount),
 				Validators: []validator.Int64{shardCountValidator{}},
 			},
 			"strategy": schema.StringAttribute{

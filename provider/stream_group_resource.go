@@ -78,6 +78,11 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 				"member_lease: %s is shorter than 5 × heartbeat_interval (%s): one lost heartbeat would cost a member its shards. Raise it or lower heartbeat_interval",
 				durationOfMs(spec.MemberLeaseMs).ValueString(), durationOfMs(spec.HeartbeatIntervalMs).ValueString()))
 		}
+		if least := leastMemberLease.Milliseconds(); !config.MemberLease.known() && spec.MemberLeaseMs < least {
+			resp.Diagnostics.AddAttributeError(path.Root("heartbeat_interval"), "Invalid heartbeat_interval", fmt.Sprintf(
+				"heartbeat_interval: %s makes the default of member_lease %s, which is at least %s. Set member_lease, or raise heartbeat_interval to %s",
+				durationOfMs(spec.HeartbeatIntervalMs).ValueString(), durationOfMs(spec.MemberLeaseMs).ValueString(), formatDuration(leastMemberLease), durationOfMs(least/5).ValueString()))
+		}
 		if !config.MemberLease.known() {
 			lease = durationOfMs(spec.MemberLeaseMs)
 		}
@@ -100,7 +105,8 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		if resp.Diagnostics.HasError() {
 			return
 		}
-		if replaces := replaced(plan.StreamPrefix, state.StreamPrefix) || replaced(plan.ConsumerGroup, state.ConsumerGroup); !replaces && replaced(plan.StartPosition, state.StartPosition) {
+		replaces := replaced(plan.StreamPrefix, state.StreamPrefix) || replaced(plan.ConsumerGroup, state.ConsumerGroup)
+		if !replaces && !plan.StartPosition.IsUnknown() && !plan.StartPosition.Equal(state.StartPosition) {
 			resp.Diagnostics.AddAttributeError(path.Root("start_position"), "start_position cannot be changed", fmt.Sprintf(
 				"start_position: group %q began as %q, and it only says where a group begins. Set start_position = %q; to read everything again, or skip what there is, make another group.",
 				state.ConsumerGroup.ValueString(), state.StartPosition.ValueString(), state.StartPosition.ValueString()))
@@ -109,7 +115,7 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 		switch {
 		case plan.sameRemote(state):
 			plan.keepComputed(state)
-		case replaced(plan.StreamPrefix, state.StreamPrefix), replaced(plan.ConsumerGroup, state.ConsumerGroup):
+		case replaces:
 			r.planDestroy(ctx, state, &resp.Diagnostics)
 			if resp.Diagnostics.HasError() {
 				return
@@ -126,8 +132,9 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }
 
-// replaced says whether an argument that makes the resource another one is known to change.
-func replaced(now, before types.String) bool { return !now.IsUnknown() && !now.Equal(before) }
+// replaced says whether an argument changes that makes the resource another one. One that is known
+// only after apply does, as far as Terraform goes: it destroys before it knows.
+func replaced(now, before types.String) bool { return !now.Equal(before) }
 
 // planDestroy says what a destroy does, and what of the group would be lost or stands in its way.
 func (r *streamGroupResource) planDestroy(ctx context.Context, state streamGroupModel, diags *diag.Diagnostics) {

@@ -65,10 +65,22 @@ func TestStreamGroupLifecycle(t *testing.T) {
 	t.Run("start_position is for ever", func(t *testing.T) {
 		oneError(t, c.plan(i, billing(attrs{"start_position": "latest"})).diags, "start_position", "earliest")
 	})
+	t.Run("start_position of another group", func(t *testing.T) {
+		for _, name := range []any{"others", tftypes.UnknownValue} {
+			if p := c.plan(i, billing(attrs{"start_position": "latest", "consumer_group": name})); p.replace != 1 || failed(p.diags) {
+				t.Errorf("%v: replaces %d, %q", name, p.replace, errorsOf(p.diags))
+			}
+		}
+		if p := c.plan(i, billing(attrs{"start_position": tftypes.UnknownValue})); p.replace != 0 || failed(p.diags) {
+			t.Errorf("replaces %d, %q", p.replace, errorsOf(p.diags))
+		}
+	})
 	t.Run("protected", func(t *testing.T) {
 		kept := c.must(i, billing(attrs{"deletion_protection": nil}))
 		oneError(t, c.plan(kept, nil).diags, "deletion_protection = false")
-		oneError(t, c.plan(kept, billing(attrs{"consumer_group": "others", "deletion_protection": nil})).diags, "deletion_protection = false")
+		for _, name := range []any{"others", tftypes.UnknownValue} {
+			oneError(t, c.plan(kept, billing(attrs{"consumer_group": name, "deletion_protection": nil})).diags, "deletion_protection = false")
+		}
 		before := len(f.mutations())
 		forgotten := c.must(c.must(kept, billing(attrs{"deletion_protection": nil, "skip_destroy": true})), nil)
 		if len(f.mutations()) != before || !forgotten.state.IsNull() || f.groups["orders/billing"] == nil {
@@ -141,6 +153,9 @@ func TestStreamGroupPlanRules(t *testing.T) {
 	}
 	p := c.plan(c.none(streamGroup), billing(attrs{"member_lease": "10s", "heartbeat_interval": "3s"}))
 	oneError(t, p.diags, "member_lease", "10s", "heartbeat_interval", "3s", "5 ×")
+	p = c.plan(c.none(streamGroup), billing(attrs{"heartbeat_interval": "150ms"}))
+	oneError(t, p.diags, "heartbeat_interval: 150ms", "member_lease 750ms", "at least 1s", "to 200ms")
+	c.ok(c.plan(c.none(streamGroup), billing(attrs{"heartbeat_interval": "150ms", "member_lease": "1s"})).diags)
 
 	for name, tt := range map[string]struct {
 		config attrs

@@ -174,6 +174,9 @@ func TestTokenLeftOpen(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	o := observe(t, f)
+	if err := (*OpenTokens)(nil).Revoke(t.Context()); err != nil {
+		t.Errorf("none kept: %v", err)
+	}
 	tokens := new(OpenTokens)
 	c := newCoreOf(t, &redisstreamProvider{version: "test", retries: 1, timeout: 5 * time.Second, tokens: tokens})
 	c.ok(c.configure(attrs{"endpoint": f.URL, "username": "terraform", "password": "correct-horse-battery"}))
