@@ -267,8 +267,8 @@ func outlive(ctx context.Context, grace time.Duration) (context.Context, context
 }
 
 // send is attempt but for what is told of it: it asks the endpoint of index.
-func (c *Client) send(ctx context.Context, r *request, body []byte, out any, index uint32) (int, error) {
-	ctx, stop := outlive(ctx, r.call.Grace)
+func (c *Client) send(caller context.Context, r *request, body []byte, out any, index uint32) (int, error) {
+	ctx, stop := outlive(caller, r.call.Grace)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout+r.hold)
 	defer cancel()
@@ -288,6 +288,9 @@ func (c *Client) send(ctx context.Context, r *request, body []byte, out any, ind
 	if err != nil {
 		if !ended(ctx) {
 			c.current.CompareAndSwap(index, index+1)
+		}
+		if caller.Err() != nil && ctx.Err() != nil {
+			err = caller.Err() // not how the grace behind it ended
 		}
 		return 0, &Error{Method: r.method, Path: path, Err: redact(err)}
 	}

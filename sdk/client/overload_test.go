@@ -242,3 +242,22 @@ func TestOverloadUsesUpNoRetries(t *testing.T) {
 		t.Errorf("%d calls, %v", calls.Load(), err)
 	}
 }
+
+// Behind the grace stands why the caller's context has ended: time that is over is no interruption.
+func TestGraceIsOver(t *testing.T) {
+	t.Parallel()
+	c := connect(t, client.Config{Endpoints: []string{serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the client has gone
+		<-r.Context().Done()
+	})}})
+	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	given, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, interrupt)
+	for want, ctx := range map[error]context.Context{context.DeadlineExceeded: late, context.Canceled: given} {
+		_, err := c.Rollback(ctx, "s", "r", protocol.RollbackRequest{}, client.Call{Grace: 20 * time.Millisecond})
+		if !errors.Is(err, want) || errors.Is(err, context.Canceled) != (want == context.Canceled) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+}
