@@ -257,9 +257,3 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 		"A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. What it has not read on shards that are removed is lost to it then.", plural(r.FromShardCount, "shard"))
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }
-
-// privateData is the part of the framework's private state that is used here.
-type privateData interface {
-	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
-	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
-}

@@ -18,6 +18,12 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
+// environment lists all variables that stand in for arguments.
+var environment = []string{
+	envEndpoint, envEndpoints, envUsername, envPassword, envToken, envTokenFile, envCA, envCAFile, envClientCert, envClientCertFile,
+	envClientKey, envClientKeyFile, envInsecure, envRequestID, envRequestedBy, envRetryBudget,
+}
+
 // Everything that the provider has stands in the examples, from which its pages are made.
 func TestEverythingHasAnExample(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,13 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
+// privateData is the part of the framework's private state that is used here, of a resource or of an
+// ephemeral one.
+type privateData interface {
+	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
+	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
+}
+
 // Keys of the private data of a state: the generation of the desired state of the stream or consumer
 // group that the state was read at, and the name of what a destroy removes.
 const (

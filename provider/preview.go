@@ -83,10 +83,10 @@ func previewText(p protocol.Preview) string {
 	if p.Action == protocol.PreviewAttach {
 		line("resharding: %s", p.ReshardingID)
 	}
-	if n := len(p.ShardsAdded); n > 0 {
+	if len(p.ShardsAdded) > 0 {
 		line("added: %s", shardRange(p.ShardsAdded))
 	}
-	if n := len(p.ShardsRemoved); n > 0 {
+	if len(p.ShardsRemoved) > 0 {
 		fate := "deleted"
 		if p.Resharding.Retire == protocol.RetireArchive {
 			fate = "archived"
@@ -203,12 +203,12 @@ func (c *connection) previewRemoval(ctx context.Context, prefix, group string, f
 		}
 		diags.AddWarning(summary, fmt.Sprintf(
 			"The coordinator refuses to remove consumer group %q of stream %q while it has live members, or entries that it has not read and acknowledged. Now: %s. "+
-				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, removalText(p)))
+				"Stop its consumers when they have finished, or set force_destroy = true and apply that first.", group, prefix, hindrances(p)))
 	}
 }
 
-// removalText is what a group has that hinders its removal.
-func removalText(p protocol.RemovalPreview) string {
+// hindrances is what a group has that hinders its removal.
+func hindrances(p protocol.RemovalPreview) string {
 	var parts []string
 	if len(p.Shards) > 0 {
 		indexes := make([]int, len(p.Shards))

@@ -36,12 +36,6 @@ const (
 	envRetryBudget    = "REDISSTREAM_RETRY_BUDGET"
 )
 
-// environment lists them all.
-var environment = []string{
-	envEndpoint, envEndpoints, envUsername, envPassword, envToken, envTokenFile, envCA, envCAFile, envClientCert, envClientCertFile,
-	envClientKey, envClientKeyFile, envInsecure, envRequestID, envRequestedBy, envRetryBudget,
-}
-
 // Bounds of the retry budget.
 const (
 	defaultRetryBudget = time.Minute
@@ -79,6 +73,14 @@ func (s settings) secrets() *secretSet {
 type surroundings struct {
 	getenv   func(string) string
 	readFile func(string) ([]byte, error)
+}
+
+// valueOr is the value of an argument; where that is left out, of the environment variable.
+func (from surroundings) valueOr(v types.String, env string) string {
+	if v.IsNull() {
+		return from.getenv(env)
+	}
+	return v.ValueString()
 }
 
 // problem is an argument that cannot be used as it is. Its text names the rule, never the value
@@ -135,12 +137,6 @@ func variableOf(argument string, cfg providerModel) string {
 // merge is resolve but for the names of variables in its problems.
 func merge(cfg providerModel, from surroundings) (settings, *problem) {
 	var s settings
-	pick := func(v types.String, env string) string {
-		if v.IsNull() {
-			return from.getenv(env)
-		}
-		return v.ValueString()
-	}
 	for _, step := range []func() *problem{
 		func() (p *problem) { s.endpoints, p = endpoints(cfg, from); return p },
 		func() *problem { return credentials(cfg, from, &s) },
@@ -176,18 +172,18 @@ func merge(cfg providerModel, from surroundings) (settings, *problem) {
 		}
 		s.insecureSkipVerify = v
 	}
-	s.requestIDPrefix = pick(cfg.RequestIDPrefix, envRequestID)
+	s.requestIDPrefix = from.valueOr(cfg.RequestIDPrefix, envRequestID)
 	if text := requestIDProblem(s.requestIDPrefix); text != "" {
 		return s, &problem{"request_id_prefix", text}
 	}
-	s.requestedBy = strings.TrimSpace(pick(cfg.RequestedBy, envRequestedBy))
+	s.requestedBy = strings.TrimSpace(from.valueOr(cfg.RequestedBy, envRequestedBy))
 	switch {
 	case len(s.requestedBy) > protocol.MaxReasonBytes:
 		return s, &problem{"requested_by", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(s.requestedBy), protocol.MaxReasonBytes)}
 	case s.requestedBy == "":
 		s.requestedBy = "terraform:" + workspace(from.getenv, from.readFile)
 	}
-	if text := strings.TrimSpace(pick(cfg.RetryBudget.StringValue, envRetryBudget)); text != "" {
+	if text := strings.TrimSpace(from.valueOr(cfg.RetryBudget.StringValue, envRetryBudget)); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d < leastRetryBudget || d > mostRetryBudget {
 			return s, &problem{"retry_budget", fmt.Sprintf("must be a duration between %s and %s, such as \"2m\"",
@@ -245,14 +241,8 @@ func endpoints(cfg providerModel, from surroundings) ([]string, *problem) {
 
 // credentials fills in one kind of credentials, or none.
 func credentials(cfg providerModel, from surroundings, s *settings) *problem {
-	pick := func(v types.String, env string) string {
-		if v.IsNull() {
-			return from.getenv(env)
-		}
-		return v.ValueString()
-	}
-	s.username, s.password = pick(cfg.Username, envUsername), pick(cfg.Password, envPassword)
-	s.token, s.tokenFile = strings.TrimSpace(pick(cfg.Token, envToken)), strings.TrimSpace(pick(cfg.TokenFile, envTokenFile))
+	s.username, s.password = from.valueOr(cfg.Username, envUsername), from.valueOr(cfg.Password, envPassword)
+	s.token, s.tokenFile = strings.TrimSpace(from.valueOr(cfg.Token, envToken)), strings.TrimSpace(from.valueOr(cfg.TokenFile, envTokenFile))
 
 	if p := credentialConflict(cfg); p != nil {
 		return p

@@ -166,9 +166,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	before := m
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
-	if resp.Private != nil { // a list has no private state
-		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), s.Generation)...)
-	}
+	resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), s.Generation)...)
 	if !reflect.DeepEqual(m, before) { // the state is there already, and writing it is what costs
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 	}

@@ -507,7 +507,7 @@ func TestT2AnswerLost(t *testing.T) {
 				return false
 			}
 			lost = true
-			f.handle(discard{http.Header{}}, r, body)
+			f.carryOut(r, body)
 			conn, _, err := w.(http.Hijacker).Hijack() // as net/http documents
 			if err != nil {
 				t.Error(err)
@@ -541,7 +541,7 @@ func TestShardCountStoredAndRefused(t *testing.T) {
 					return false
 				}
 				first = false
-				f.handle(discard{http.Header{}}, r, body)
+				f.carryOut(r, body)
 				refuse(w, protocol.NewError(protocol.CodeInternal, "it may have been stored"))
 				return true
 			}
@@ -556,12 +556,6 @@ func TestShardCountStoredAndRefused(t *testing.T) {
 		t.Errorf("%d mutations", n)
 	}
 }
-
-type discard struct{ h http.Header }
-
-func (d discard) Header() http.Header         { return d.h }
-func (d discard) Write(p []byte) (int, error) { return len(p), nil }
-func (d discard) WriteHeader(int)             {}
 
 // A replica that lags answers "no such stream" and "no such resharding" at first.
 func TestT2ReadYourWrite(t *testing.T) {
@@ -784,7 +778,7 @@ func TestShardCountDelete(t *testing.T) {
 				if r.Method != http.MethodDelete {
 					return false
 				}
-				f.handle(discard{http.Header{}}, r, body)
+				f.carryOut(r, body)
 				panic(http.ErrAbortHandler)
 			}
 		})

@@ -31,20 +31,15 @@ func (f *fakeCoordinator) lost(method string, do func()) {
 			return false
 		}
 		first = false
-		f.handle(&unheard{header: http.Header{}}, r, body)
+		f.carryOut(r, body)
 		do()
 		panic(http.ErrAbortHandler)
 	})
 }
 
-// unheard is an answer that nobody gets.
-type unheard struct{ header http.Header }
+func nothing()                              {}
+func lastOf(requests []request) (r request) { return requests[len(requests)-1] }
 
-func (d *unheard) Header() http.Header       { return d.header }
-func (*unheard) Write(p []byte) (int, error) { return len(p), nil }
-func (*unheard) WriteHeader(int)             {}
-func nothing()                               {}
-func lastOf(requests []request) (r request)  { return requests[len(requests)-1] }
 func (f *fakeCoordinator) billing() protocol.Group {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -296,7 +291,7 @@ func TestStreamGroupWaitsUntilReady(t *testing.T) {
 			reading := f.intercept
 			f.intercept = func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 				if r.Method == http.MethodPut {
-					f.handle(&unheard{header: http.Header{}}, r, body)
+					f.carryOut(r, body)
 					refuse(w, protocol.NewError(protocol.CodeProvisioningFailed, "registered, and the coordinator goes on"))
 					return true
 				}
@@ -356,7 +351,7 @@ func TestStreamGroupIsNeverLost(t *testing.T) {
 			defer interrupt()
 			p := c.plan(c.none(streamGroup), billing())
 			f.on(http.MethodPut, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-				f.handle(&unheard{header: http.Header{}}, r, body)
+				f.carryOut(r, body)
 				if tt.words != nil {
 					interrupt()
 				}
@@ -437,7 +432,7 @@ func TestStreamGroupRemovalIsWaitedFor(t *testing.T) {
 		asked := 0
 		f.on(http.MethodDelete, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 			if asked++; asked == 1 {
-				f.handle(&unheard{header: http.Header{}}, r, body)
+				f.carryOut(r, body)
 			}
 			if asked < 6 {
 				refuse(w, slow)
@@ -462,7 +457,7 @@ func TestStreamGroupRemovalIsWaitedFor(t *testing.T) {
 		asked := 0
 		f.on(http.MethodDelete, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 			if asked++; asked == 1 {
-				f.handle(&unheard{header: http.Header{}}, r, body)
+				f.carryOut(r, body)
 			}
 			refuse(w, slow)
 			return true

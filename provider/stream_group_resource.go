@@ -245,9 +245,7 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 	default:
 		before := m
 		m.observe(g)
-		if resp.Private != nil { // a list has no private state
-			resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), g.Generation)...)
-		}
+		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), g.Generation)...)
 		if !reflect.DeepEqual(m, before) {
 			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 		}

@@ -201,7 +201,7 @@ func (r *tokenEphemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, 
 				"It ends at "+timestamp(open.RenewableUntil)+", which is the coordinator's limit for any token (token-ttl). What uses it after that will fail.")
 		}
 	case errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")):
-		resp.Diagnostics.AddError("The token no longer holds", gone(open, time.Now()))
+		resp.Diagnostics.AddError("The token no longer holds", whyRefused(open, time.Now()))
 		return
 	case !time.Now().Before(open.Ends):
 		d := r.conn.diagnose("renew the token", err)
@@ -216,8 +216,8 @@ func (r *tokenEphemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, 
 	resp.RenewAt = open.renewAt(time.Now())
 }
 
-// gone says why a token that was to be renewed is not accepted.
-func gone(open openToken, now time.Time) string {
+// whyRefused says why a token that was to be renewed is not accepted.
+func whyRefused(open openToken, now time.Time) string {
 	const accepted = "The coordinator does not accept the token of redisstream_token any more"
 	if now.Before(open.Ends) {
 		return accepted + ", though it was to hold until " + timestamp(open.ExpiresAt) + ": somebody has revoked it, the password of its user was changed, the user is gone, " +
@@ -269,12 +269,7 @@ func (o *openToken) latest(now time.Time) time.Time {
 	return o.RenewableUntil
 }
 
-type tokenStore interface {
-	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
-	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
-}
-
-func keepToken(ctx context.Context, p tokenStore, open openToken) diag.Diagnostics {
+func keepToken(ctx context.Context, p privateData, open openToken) diag.Diagnostics {
 	text, err := json.Marshal(open)
 	if err != nil {
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Private data of the token", err.Error())}
@@ -282,7 +277,7 @@ func keepToken(ctx context.Context, p tokenStore, open openToken) diag.Diagnosti
 	return p.SetKey(ctx, openTokenKey, text)
 }
 
-func keptToken(ctx context.Context, p tokenStore) (openToken, diag.Diagnostics) {
+func keptToken(ctx context.Context, p privateData) (openToken, diag.Diagnostics) {
 	var open openToken
 	text, diags := p.GetKey(ctx, openTokenKey)
 	if diags.HasError() {

@@ -231,10 +231,10 @@ func TestTokenTimes(t *testing.T) {
 	if got := open.latest(ahead.Add(9*time.Hour + time.Minute)); !got.Equal(open.RenewableUntil) {
 		t.Errorf("near its end it holds until %v at the latest", got)
 	}
-	if text := gone(open, now.Add(time.Minute)); !strings.Contains(text, "revoked") {
+	if text := whyRefused(open, now.Add(time.Minute)); !strings.Contains(text, "revoked") {
 		t.Error(text)
 	}
-	if text := gone(open, now.Add(time.Hour)); !strings.Contains(text, "longer ttl") || strings.Contains(text, "revoked") {
+	if text := whyRefused(open, now.Add(time.Hour)); !strings.Contains(text, "longer ttl") || strings.Contains(text, "revoked") {
 		t.Error(text)
 	}
 }
