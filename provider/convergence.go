@@ -227,7 +227,8 @@ func (c *connection) stopped(ctx context.Context, r protocol.Resharding, err err
 		return "Timed out while a resharding is running", redact(fmt.Sprintf("%s\n\nThis is not over after %s (%s).%s",
 			describe(r), formatDuration(waited), argument, goesOn), c.secrets)
 	default:
-		return "Lost contact while a resharding is running", redact(fmt.Sprintf("%s\n\nCause: %v%s", describe(r), err, goesOn), c.secrets)
+		return "Lost contact while a resharding is running", redact(fmt.Sprintf("%s\n\nCause: %v\n\nAny coordinator that runs goes on with it by itself; nothing was cancelled, and a pause ends at its "+
+			"deadline even if none does. Apply again to attach to it and wait for its end.", describe(r), err), c.secrets)
 	}
 }
 
@@ -250,10 +251,16 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	if r.Error != "" {
 		detail += ": " + r.Error
 	}
+	again := "apply"
+	if r.ToShardCount == 0 {
+		again = "destroy"
+	}
+	advice := fmt.Sprintf("\n\nThe stream keeps its %s. Remove the cause and %s again.", plural(r.FromShardCount, "shard"), again)
 	if len(r.WaitingFor) > 0 {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
+		advice += " A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. " +
+			"What it has not read on shards that are removed is lost to it then."
 	}
-	detail += fmt.Sprintf("\n\nThe stream keeps its %s. Remove the cause and apply again. "+
-		"A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. What it has not read on shards that are removed is lost to it then.", plural(r.FromShardCount, "shard"))
+	detail += advice
 	return diag.NewErrorDiagnostic("Resharding "+outcome, redact(detail, c.secrets))
 }

@@ -39,3 +39,27 @@ func TestWhyAWaitEnded(t *testing.T) {
 		}
 	}
 }
+
+// What to do after a resharding that came to nothing depends on what was wanted, and on what it
+// waited for.
+func TestAdviceAfterARollback(t *testing.T) {
+	var c connection
+	drain := []string{"group g has 3 pending on shard 0"}
+	for _, tt := range []struct {
+		name    string
+		to      int
+		waiting []string
+		again   string
+		groups  bool
+	}{
+		{"a change that waited for a group", 4, drain, "apply again", true},
+		{"a destroy that waited for a group", 0, drain, "destroy again", true},
+		{"a change that was rolled back on request", 4, nil, "apply again", false},
+	} {
+		r := protocol.Resharding{StreamPrefix: "orders", FromShardCount: 2, ToShardCount: tt.to, Phase: protocol.PhaseRolledBack, WaitingFor: tt.waiting}
+		text := c.ended(r).Detail()
+		if !strings.Contains(text, "Remove the cause and "+tt.again) || strings.Contains(text, "nobody reads for") != tt.groups {
+			t.Errorf("%s: %s", tt.name, text)
+		}
+	}
+}

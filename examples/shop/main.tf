@@ -6,6 +6,7 @@ terraform {
   required_providers {
     redisstream = {
       source = "redisstream/redisstream"
+      # Of a release: version = "~> 1.0". A pre-release must be named exactly.
     }
   }
 }

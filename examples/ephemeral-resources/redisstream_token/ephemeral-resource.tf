@@ -3,7 +3,7 @@ ephemeral "redisstream_token" "deploy" {
   ttl = "10m"
 }
 
-# For instance, the same coordinator as another user sees it.
+# For instance, the same coordinator by a token in place of a password.
 provider "redisstream" {
   alias    = "deploy"
   endpoint = "https://coordinator.example.com"
