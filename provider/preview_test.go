@@ -112,6 +112,34 @@ func TestApplyRefusesAStalePlan(t *testing.T) {
 	wantField(t, i, "shard_count", "4")
 }
 
+// What somebody else changes while an apply waits is not what its state rests on: without a refresh,
+// the next apply is refused.
+func TestChangedWhileAnApplyWaits(t *testing.T) {
+	c, f := setup(t)
+	meanwhile := func(resharding string) {
+		f.set(func() { f.block = true })
+		go func() {
+			eventually(t, "the apply waits", func() bool { return f.count("/reshardings/"+resharding) > 1 })
+			f.set(func() {
+				f.block = false
+				f.streams["orders"].Spec.Resharding.Retire = protocol.RetireArchive
+				f.streams["orders"].Generation++
+			})
+			f.finish(t, "orders", protocol.PhaseCompleted, "")
+		}()
+	}
+	meanwhile("rs-1")
+	i := c.must(c.none(shardCount), orders(2))
+	oneError(t, c.plan(i, orders(3)).diags, "changed since the plan", "generation 1", "generation 2 now")
+	i = c.refresh(i)
+	p := c.plan(i, orders(4))
+	meanwhile("rs-2")
+	i, diags := c.apply(t.Context(), p)
+	c.ok(diags)
+	oneError(t, c.plan(i, orders(5)).diags, "changed since the plan", "generation 3", "generation 4 now")
+	c.must(c.refresh(i), orders(5))
+}
+
 // Two who create one stream: one wins, whatever the other wants, even just the same, and the other
 // is told.
 func TestCreateLosesTheRace(t *testing.T) {

@@ -95,9 +95,11 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
+	resp.Diagnostics.Append(rememberMade(parent, resp.Private, s)...)
 	claim.made = true
+	declared := s.Generation // what the state rests on, whatever somebody else changes from here on
 	save := func(s protocol.Stream, last *protocol.Resharding) {
-		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, plan.goesWith(), s.Generation)...)
+		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, plan.goesWith(), declared)...)
 		state := plan.settled(parent, s, last, types.ObjectNull(reshardingType.AttrTypes))
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
@@ -166,6 +168,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	before := m
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
+	resp.Diagnostics.Append(rememberMade(ctx, resp.Private, s)...)
 	resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), s.Generation)...)
 	if !reflect.DeepEqual(m, before) { // the state is there already, and writing it is what costs
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
@@ -199,6 +202,10 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	defer cancel()
 
 	seen, err := r.conn.client.Stream(ctx, prefix)
+	if errors.Is(err, protocol.ErrStreamNotFound) {
+		resp.Diagnostics.Append(goneStream(ctx, req.Private, prefix))
+		return
+	}
 	if err != nil {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
@@ -214,7 +221,9 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	}
 
 	// From here on the coordinator has the desired state. Until the stream has converged the state
-	// shows what it has: the new policy and resharding, but the shard count before.
+	// shows what it has: the new policy and resharding, but the shard count before. Then it shows the
+	// plan, and rests on what was declared, whatever somebody else has changed meanwhile.
+	declared := s.Generation
 	save := func(r protocol.Resharding) {
 		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
 		state.observe(parent, s, &r)
@@ -247,7 +256,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 		last = nil
 	}
 	state = plan.settled(parent, s, last, state.LastResharding)
-	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
+	resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), declared)...)
 	resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 }
 

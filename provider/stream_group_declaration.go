@@ -19,9 +19,10 @@ const sayAgain = 10 * time.Second
 
 // declaredGroup is how far the declaration of a consumer group came.
 type declaredGroup struct {
-	group  protocol.Group // as last seen, zero when it was not
-	stored bool           // the coordinator has the wanted state; with an error, it is only not ready everywhere
-	gone   bool           // it was looked for, and there is none
+	group      protocol.Group // as last seen, zero when it was not
+	generation int64          // of the wanted state; 0: it was not seen
+	stored     bool           // the coordinator has the wanted state; with an error, it is only not ready everywhere
+	gone       bool           // it was looked for, and there is none
 }
 
 // declareGroup makes want the desired state of a group, from the generation ifMatch or
@@ -63,38 +64,42 @@ func (o operation) declareGroup(ctx context.Context, want protocol.Group, ifMatc
 // seen, also on error. The end of ctx ends the waiting, never the coordinator's work.
 func (o operation) awaitGroup(ctx context.Context, g protocol.Group) (declaredGroup, error) {
 	started := time.Now()
+	done := declaredGroup{group: g, generation: g.Generation, stored: true}
 	var unheard silence
 	var told time.Time // when it was last said what is waited for
-	for !g.Ready {
+	for !done.group.Ready {
 		if time.Since(told) >= sayAgain {
 			told = time.Now()
 			tflog.Info(ctx, "the consumer group is registered, and waits for its Redis consumer groups on every shard", map[string]any{
-				"waited_ms": time.Since(started).Milliseconds(), "shard_count": g.ShardCount,
+				"waited_ms": time.Since(started).Milliseconds(), "shard_count": done.group.ShardCount,
 			})
 		}
 		if err := pause(ctx, askAgain); err != nil {
-			return declaredGroup{group: g, stored: true}, err
+			return done, err
 		}
 		asked := time.Now()
 		next, err := o.conn.client.Group(ctx, g.StreamPrefix, g.ConsumerGroup)
 		switch {
 		case err == nil:
-			g = next
+			done.group = next
+			if done.generation == 0 && sameGroupSpec(next, g) { // the answer to the request told none
+				done.generation = next.Generation
+			}
 			unheard.over()
 		case ctx.Err() != nil:
-			return declaredGroup{group: g, stored: true}, ctx.Err()
+			return done, ctx.Err()
 		case errors.Is(err, protocol.ErrGroupNotFound):
 			return declaredGroup{gone: true}, err
 		case !passing(err, time.Since(started)):
-			return declaredGroup{group: g, stored: true}, err
+			return done, err
 		default:
 			if err := unheard.bear(ctx, asked, err); err != nil {
-				return declaredGroup{group: g, stored: true}, err
+				return done, err
 			}
 		}
 	}
-	tflog.Debug(ctx, "the consumer group is ready", map[string]any{"generation": g.Generation})
-	return declaredGroup{group: g, stored: true}, nil
+	tflog.Debug(ctx, "the consumer group is ready", map[string]any{"generation": done.generation})
+	return done, nil
 }
 
 // latestGroup looks once more what has become of a declaration that was ended, so that what it may
@@ -103,7 +108,7 @@ func (c *connection) latestGroup(parent context.Context, want protocol.Group) de
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), latestWithin)
 	defer cancel()
 	now, err := c.client.Group(ctx, want.StreamPrefix, want.ConsumerGroup)
-	return declaredGroup{group: now, stored: err == nil && sameGroupSpec(now, want), gone: errors.Is(err, protocol.ErrGroupNotFound)}
+	return declaredGroup{group: now, generation: now.Generation, stored: err == nil && sameGroupSpec(now, want), gone: errors.Is(err, protocol.ErrGroupNotFound)}
 }
 
 // removeGroup deletes a group of the generation ifMatch, 0 for any, and waits until its Redis

@@ -305,6 +305,27 @@ func TestStreamGroupWaitsUntilReady(t *testing.T) {
 		f.set(func() { f.intercept = nil; f.groups["orders/billing"].Ready = true })
 		c.must(c.refresh(i), billing(attrs{"rebalance_timeout": "9s"}))
 	})
+	t.Run("create, and it is changed meanwhile", func(t *testing.T) {
+		c, f := setupGroup(t)
+		f.set(func() { f.slow = true })
+		p := c.plan(c.none(streamGroup), billing())
+		ready(f)
+		settled := f.intercept
+		looks := 0 // at what is registered
+		f.on(http.MethodGet, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			if f.billing().ConsumerGroup != "" {
+				if looks++; looks == 2 {
+					f.change(7000)
+				}
+			}
+			return settled(w, r, body)
+		})
+		i, diags := c.apply(t.Context(), p)
+		c.ok(diags)
+		_, diags = c.apply(t.Context(), c.plan(i, billing(attrs{"rebalance_timeout": "9s"})))
+		oneError(t, diags, "changed since the plan", "generation 1", "generation 2 now")
+		c.must(c.refresh(i), billing(attrs{"rebalance_timeout": "9s"}))
+	})
 	t.Run("create, and it is deleted meanwhile", func(t *testing.T) {
 		c, f := setupGroup(t)
 		f.set(func() { f.slow = true })

@@ -210,17 +210,14 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 		return
 	}
 	claim.made = true
-	resp.Diagnostics.Append(plan.save(parent, done.group, &resp.State, resp.Private)...)
+	resp.Diagnostics.Append(plan.save(parent, done, &resp.State, resp.Private)...)
 }
 
-// save stores a plan that has been carried out, with the generation that it made.
-func (m *streamGroupModel) save(ctx context.Context, g protocol.Group, state *tfsdk.State, private privateData) diag.Diagnostics {
-	generation := g.Generation
-	if want := m.wanted(); !sameGroupSpec(g, want) { // changed again by somebody else: not what this state rests on
-		generation = 0
-	}
-	diags := rememberSeen(ctx, private, m.goesWith(), generation)
-	m.settle(g)
+// save stores a plan that has been carried out, with the generation that it made: should somebody else
+// have changed the group again, that is not what this state rests on.
+func (m *streamGroupModel) save(ctx context.Context, done declaredGroup, state *tfsdk.State, private privateData) diag.Diagnostics {
+	diags := rememberSeen(ctx, private, m.goesWith(), done.generation)
+	m.settle(done.group)
 	return append(diags, state.Set(ctx, m)...)
 }
 
@@ -301,7 +298,7 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	resp.Diagnostics.Append(plan.save(parent, done.group, &resp.State, resp.Private)...)
+	resp.Diagnostics.Append(plan.save(parent, done, &resp.State, resp.Private)...)
 }
 
 func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
