@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,7 +109,7 @@ func TestAccExamplesAreValid(t *testing.T) {
 	w.terraform(0, nil, "validate")
 }
 
-// The examples of data sources, applied at a coordinator whose audit log has what runs of Terraform do
+// The examples of data sources, and what the guides read, applied at a coordinator whose audit log has what runs of Terraform do
 // not leave: events without requester and reason, and without an authenticated user.
 func TestAccDataSourceExamples(t *testing.T) {
 	acceptance(t)
@@ -139,17 +140,22 @@ func TestAccDataSourceExamples(t *testing.T) {
 	year := time.Now().Year()
 	place := strings.NewReplacer(`= "orders"`, "= "+strconv.Quote(prefix), "2026-01-01T", fmt.Sprint(year-1)+"-01-01T", "2026-02-01T", fmt.Sprint(year+2)+"-01-01T")
 	var root strings.Builder
+	example := func(name, text string) {
+		if err := os.Mkdir(filepath.Join(w.dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.write(filepath.Join(name, "example.tf"), "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+place.Replace(text))
+		fmt.Fprintf(&root, "module %[1]q {\n  source = \"./%[1]s\"\n}\noutput %[1]q {\n  value = module.%[1]s\n}\n", name)
+	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := filepath.Base(filepath.Dir(file))
-		if err := os.Mkdir(filepath.Join(w.dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		w.write(filepath.Join(name, "example.tf"), "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+place.Replace(string(text)))
-		fmt.Fprintf(&root, "module %[1]q {\n  source = \"./%[1]s\"\n}\noutput %[1]q {\n  value = module.%[1]s\n}\n", name)
+		example(filepath.Base(filepath.Dir(file)), string(text))
+	}
+	for i, block := range readingBlocks(t) {
+		example(fmt.Sprintf("guide_%d", i), block)
 	}
 	// Beside the examples: every event of every kind, and those of one id of a client.
 	fmt.Fprintf(&root, `
@@ -186,6 +192,31 @@ output "by_client_id" {
 	if v := fmt.Sprint(out["by_client_id"].Value); v != "2" {
 		t.Errorf("%s events of the client's id", v)
 	}
+}
+
+// readingBlocks are the blocks of Terraform in the guides that show something.
+func readingBlocks(t *testing.T) []string {
+	t.Helper()
+	guides, err := filepath.Glob("../templates/guides/*.md")
+	if err != nil || len(guides) == 0 {
+		t.Fatalf("%v, %v", guides, err)
+	}
+	var blocks []string
+	for _, guide := range guides {
+		text, err := os.ReadFile(guide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range regexp.MustCompile("(?s)```terraform\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(block[1], "data \"") && strings.Contains(block[1], "output \"") {
+				blocks = append(blocks, block[1])
+			}
+		}
+	}
+	if len(blocks) < 4 {
+		t.Fatalf("the guides show %d things", len(blocks))
+	}
+	return blocks
 }
 
 // converged waits until the stream has this shard count and nothing is on its way.
