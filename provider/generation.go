@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
@@ -20,10 +21,11 @@ type privateData interface {
 }
 
 // Keys of the private data of a state: the generation of the desired state of the stream or consumer
-// group that the state was read at, and the name of what a destroy removes.
+// group that the state was read at, the name of what a destroy removes, and when the stream was made.
 const (
 	seenKey  = "generation"
 	namedKey = "name"
+	madeKey  = "made"
 )
 
 // rememberSeen stores what recallSeen and replacesItself read: name is the import id of what a
@@ -60,11 +62,32 @@ func recallSeen(ctx context.Context, p privateData) (generation int64, ok bool) 
 	return generation, generation > 0
 }
 
+// rememberMade stores when the stream was made: one that is made anew under the name begins its
+// generations at 1 again, so that those alone do not tell the two apart.
+func rememberMade(ctx context.Context, p privateData, s protocol.Stream) diag.Diagnostics {
+	text, err := json.Marshal(s.CreatedAt)
+	if err != nil || s.CreatedAt.IsZero() { // not told, or of a year that no clock shows
+		text = nil
+	}
+	return p.SetKey(ctx, madeKey, text)
+}
+
+// anotherSince says whether the stream is not the one that rememberMade was told of.
+func anotherSince(ctx context.Context, p privateData, seen protocol.Stream) bool {
+	text, diags := p.GetKey(ctx, madeKey)
+	var made time.Time
+	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && !seen.CreatedAt.IsZero() && !made.Equal(seen.CreatedAt)
+}
+
 // changedSince refuses an apply of a plan that was made for another desired state than the stream
-// has now. One that has the wanted state already is no conflict: an apply that was killed before
-// it could save its state comes back like this.
+// has now, or for another stream of the name. One that has the wanted state already is no conflict:
+// an apply that was killed before it could save its state comes back like this.
 func (c *connection) changedSince(ctx context.Context, p privateData, seen protocol.Stream, want protocol.StreamSpec) (diag.Diagnostic, bool) {
 	before, ok := recallSeen(ctx, p)
+	if anotherSince(ctx, p, seen) && !sameSpec(seen.Spec, want) {
+		return stale("stream", fmt.Sprintf("stream %q", seen.StreamPrefix), before, fmt.Sprintf(
+			"was removed since the state was read, and made anew, by somebody else: this one has %s and is at generation %d", plural(seen.Status.ShardCount, "shard"), seen.Generation), ""), true
+	}
 	if !ok || before == seen.Generation || sameSpec(seen.Spec, want) {
 		return nil, false
 	}
@@ -84,6 +107,12 @@ func staleStream(before, now int64, prefix string, last *protocol.Resharding) di
 	}
 	return stale("stream", fmt.Sprintf("stream %q", prefix), before, fmt.Sprintf(
 		"is at generation %d now: its settings or its shard count were changed since the state was read, by somebody else or by a rollback", now), more)
+}
+
+// goneStream refuses a plan for a stream that is no more.
+func goneStream(ctx context.Context, p privateData, prefix string) diag.Diagnostic {
+	before, _ := recallSeen(ctx, p)
+	return stale("stream", fmt.Sprintf("stream %q", prefix), before, "does not exist any more: it was removed since the state was read, by somebody else", "")
 }
 
 // stale refuses a plan that was made for another generation of something than there is: kind and
