@@ -18,7 +18,7 @@ func (c *core) replacement(old instance, config attrs) planned {
 // A stream that has been resharded since it was made can be replaced by itself: it is not in its own
 // way. The stream that is in the way of another prefix still is.
 func TestShardCountReplacedAsRequested(t *testing.T) {
-	c, f := setup(t)
+	c, _ := setup(t)
 	i := c.refresh(c.must(c.must(c.none(shardCount), orders(2)), orders(3)))
 	p := c.replacement(i, orders(3))
 	c.ok(p.diags)
@@ -31,7 +31,7 @@ func TestShardCountReplacedAsRequested(t *testing.T) {
 
 	oneError(t, c.replacement(i, orders(3, attrs{"deletion_protection": true})).diags, "protected against deletion")
 
-	c, f = setup(t)
+	c, f := setup(t)
 	i = c.must(c.none(shardCount), orders(2))
 	c.must(c.must(c.none(shardCount), orders(2, attrs{"stream_prefix": "other"})), orders(4, attrs{"stream_prefix": "other"}))
 	oneError(t, c.replacement(i, orders(2, attrs{"stream_prefix": "other"})).diags, `"other" exists already`)

@@ -254,10 +254,13 @@ func TestGraceIsOver(t *testing.T) {
 	defer cancel()
 	given, interrupt := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, interrupt)
-	for want, ctx := range map[error]context.Context{context.DeadlineExceeded: late, context.Canceled: given} {
-		_, err := c.Rollback(ctx, "s", "r", protocol.RollbackRequest{}, client.Call{Grace: 20 * time.Millisecond})
-		if !errors.Is(err, want) || errors.Is(err, context.Canceled) != (want == context.Canceled) {
-			t.Errorf("%v, want %v", err, want)
+	for _, tt := range []struct {
+		ctx       context.Context
+		want, not error
+	}{{late, context.DeadlineExceeded, context.Canceled}, {given, context.Canceled, context.DeadlineExceeded}} {
+		_, err := c.Rollback(tt.ctx, "s", "r", protocol.RollbackRequest{}, client.Call{Grace: 20 * time.Millisecond})
+		if !errors.Is(err, tt.want) || errors.Is(err, tt.not) {
+			t.Errorf("%v, want %v", err, tt.want)
 		}
 	}
 }
