@@ -34,7 +34,7 @@ func (c *connection) preview(ctx context.Context, prefix string, want protocol.S
 	}
 	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
 	if creates && p.Generation != 0 {
-		c.taken(ctx, p, want, diags)
+		c.taken(ctx, p, want, private, diags)
 		return
 	}
 	if before, ok := recallSeen(ctx, private); ok && p.Generation != 0 && p.Generation != before && p.Action != protocol.PreviewAttach && p.Action != protocol.PreviewNone {

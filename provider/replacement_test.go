@@ -44,6 +44,23 @@ func TestShardCountReplacedAsRequested(t *testing.T) {
 	}
 }
 
+// With create_before_destroy, Terraform puts the old object aside before it plans the creation once more,
+// and takes it back when the creation fails, not when that plan does. So the creation refuses.
+func TestShardCountReplacedAsRequestedBeforeDestroy(t *testing.T) {
+	c, f := setup(t)
+	i := c.refresh(c.must(c.must(c.none(shardCount), orders(2)), orders(3)))
+	c.ok(c.replacement(i, orders(3)).diags)
+	again := c.plan(c.none(shardCount), orders(3))
+	if w := strings.Join(warningsOf(again.diags), "\n"); failed(again.diags) || !strings.Contains(w, "apply will refuse") || !strings.Contains(w, "create_before_destroy") {
+		t.Errorf("%q, warnings %q", errorsOf(again.diags), w)
+	}
+	_, diags := c.apply(t.Context(), again)
+	oneError(t, diags, `"orders" exists already`, "resharded since")
+	if f.streams["orders"].Status.ShardCount != 3 {
+		t.Error("the stream was touched")
+	}
+}
+
 // So can a group, with other settings in the same plan.
 func TestStreamGroupReplacedAsRequested(t *testing.T) {
 	c, _ := setupGroup(t)

