@@ -143,15 +143,33 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// readBack reads a stream that is known to exist.
-func (o operation) readBack(ctx context.Context, prefix string) (protocol.Stream, error) {
+// follow waits for the end of a resharding of the stream s, and returns both as last seen, also on
+// error. save stores them: at once, so that nothing is lost should no more come of this apply, and
+// once more when the waiting has ended before the resharding.
+func (o operation) follow(
+	ctx context.Context, s protocol.Stream, r protocol.Resharding, save func(protocol.Stream, *protocol.Resharding),
+) (protocol.Stream, protocol.Resharding, error) {
+	save(s, &r)
+	r, err := o.await(ctx, r)
+	if err != nil {
+		s, r = o.conn.latest(ctx, s, r)
+		save(s, &r)
+	}
+	return s, r, err
+}
+
+// readBack reads a stream that is known to exist, and was s before. Where it cannot be read, it is
+// still s: the next refresh has the rest.
+func (o operation) readBack(ctx context.Context, s protocol.Stream) protocol.Stream {
 	for started := time.Now(); ; {
-		s, err := o.conn.client.Stream(ctx, prefix)
-		if err == nil || !errors.Is(err, protocol.ErrStreamNotFound) || time.Since(started) > consistencyWindow {
-			return s, err
+		now, err := o.conn.client.Stream(ctx, s.StreamPrefix)
+		if err == nil {
+			return now
 		}
-		if err := pause(ctx, askAgain); err != nil {
-			return s, err
+		lags := errors.Is(err, protocol.ErrStreamNotFound) && time.Since(started) <= consistencyWindow
+		if !lags || pause(ctx, askAgain) != nil {
+			tflog.Warn(ctx, "stream not readable after its resharding", map[string]any{"error": err.Error()})
+			return s
 		}
 	}
 }
@@ -200,8 +218,8 @@ func describe(r protocol.Resharding) string {
 
 // latest reads once more what a wait that was ended has last seen, so that what is told and saved
 // is not older than it has to be. Whoever ended it does not wait long for that.
-func (c *connection) latest(parent context.Context, s protocol.Stream, r protocol.Resharding) (protocol.Stream, protocol.Resharding) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), latestWithin)
+func (c *connection) latest(ended context.Context, s protocol.Stream, r protocol.Resharding) (protocol.Stream, protocol.Resharding) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), latestWithin)
 	defer cancel()
 	if now, err := c.client.Resharding(ctx, r.StreamPrefix, r.ReshardingID, "", 0); err == nil {
 		r = now

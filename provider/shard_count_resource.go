@@ -112,28 +112,19 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		return
 	}
 
-	resharding := unread(prefix, id, s.Status.ShardCount, want.ShardCount)
-	save(s, &resharding) // the stream exists: from here on nothing may lose it
-	resharding, err = op.await(ctx, resharding)
+	s, resharding, err := op.follow(ctx, s, unread(prefix, id, s.Status.ShardCount, want.ShardCount), save)
 	switch {
 	case err != nil:
 		// The stream is there and gets its shards without us. An error would taint it, and a
 		// tainted stream is destroyed by the next apply; the next refresh finds the work undone.
-		s, resharding = r.conn.latest(parent, s, resharding)
 		summary, detail := r.conn.stopped(ctx, resharding, err, "timeouts.create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
-		save(s, &resharding)
 	case !reached(resharding, want.ShardCount):
 		// Undone again: there are no shards, and nothing to be kept in the state.
 		resp.Diagnostics.Append(r.conn.ended(resharding))
 		resp.State.RemoveResource(parent)
 	default:
-		if fresh, err := op.readBack(ctx, prefix); err == nil {
-			s = fresh
-		} else {
-			tflog.Warn(ctx, "stream not readable after its creation", map[string]any{"error": err.Error()})
-		}
-		save(s, &resharding)
+		save(op.readBack(ctx, s), &resharding)
 	}
 }
 
@@ -224,30 +215,23 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// shows what it has: the new policy and resharding, but the shard count before. Then it shows the
 	// plan, and rests on what was declared, whatever somebody else has changed meanwhile.
 	declared := s.Generation
-	save := func(r protocol.Resharding) {
+	save := func(s protocol.Stream, last *protocol.Resharding) {
 		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
-		state.observe(parent, s, &r)
+		state.observe(parent, s, last)
 		resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 	}
-	last := (*protocol.Resharding)(nil)
+	var last *protocol.Resharding
 	if id != "" {
-		begun := unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount)
-		save(begun) // so it stays, should nothing more come of this apply
-		resharding, err := op.await(ctx, begun)
+		var resharding protocol.Resharding
+		s, resharding, err = op.follow(ctx, s, unread(prefix, id, int(state.ShardCount.ValueInt64()), want.ShardCount), save)
 		if err != nil {
-			s, resharding = r.conn.latest(parent, s, resharding)
 			resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.update", wait))
-			save(resharding)
 			return
 		}
-		if fresh, err := op.readBack(ctx, prefix); err == nil {
-			s = fresh
-		} else {
-			tflog.Warn(ctx, "stream not readable after the resharding", map[string]any{"error": err.Error()})
-		}
+		s = op.readBack(ctx, s)
 		if !reached(resharding, want.ShardCount) {
 			resp.Diagnostics.Append(r.conn.ended(resharding))
-			save(resharding)
+			save(s, &resharding)
 			return
 		}
 		last = &resharding
@@ -305,26 +289,21 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 			return
 		}
 		if id != "" {
-			save := func(r protocol.Resharding) {
+			save := func(s protocol.Stream, last *protocol.Resharding) {
 				resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
-				state.observe(parent, s, &r)
+				state.observe(parent, s, last)
 				resp.Diagnostics.Append(resp.State.Set(parent, &state)...)
 			}
-			begun := unread(prefix, id, int(state.ShardCount.ValueInt64()), 0)
-			save(begun)
-			resharding, err := op.await(ctx, begun)
-			if err != nil {
-				if errors.Is(err, protocol.ErrStreamNotFound) { // somebody else has finished it
-					return
-				}
-				s, resharding = r.conn.latest(parent, s, resharding)
-				resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.delete", wait))
-				save(resharding)
+			s, resharding, err := op.follow(ctx, s, unread(prefix, id, int(state.ShardCount.ValueInt64()), 0), save)
+			switch {
+			case errors.Is(err, protocol.ErrStreamNotFound): // somebody else has finished it
 				return
-			}
-			if !reached(resharding, 0) {
+			case err != nil:
+				resp.Diagnostics.AddError(r.conn.stopped(ctx, resharding, err, "timeouts.delete", wait))
+				return
+			case !reached(resharding, 0):
 				resp.Diagnostics.Append(r.conn.ended(resharding))
-				save(resharding)
+				save(op.readBack(ctx, s), &resharding)
 				return
 			}
 		}
