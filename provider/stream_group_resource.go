@@ -78,11 +78,6 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 				"member_lease: %s is shorter than 5 × heartbeat_interval (%s): one lost heartbeat would cost a member its shards. Raise it or lower heartbeat_interval",
 				durationOfMs(spec.MemberLeaseMs).ValueString(), durationOfMs(spec.HeartbeatIntervalMs).ValueString()))
 		}
-		if least := leastMemberLease.Milliseconds(); !config.MemberLease.known() && spec.MemberLeaseMs < least {
-			resp.Diagnostics.AddAttributeError(path.Root("heartbeat_interval"), "Invalid heartbeat_interval", fmt.Sprintf(
-				"heartbeat_interval: %s makes the default of member_lease %s, which is at least %s. Set member_lease, or raise heartbeat_interval to %s",
-				durationOfMs(spec.HeartbeatIntervalMs).ValueString(), durationOfMs(spec.MemberLeaseMs).ValueString(), formatDuration(leastMemberLease), durationOfMs(least/5).ValueString()))
-		}
 		if !config.MemberLease.known() {
 			lease = durationOfMs(spec.MemberLeaseMs)
 		}

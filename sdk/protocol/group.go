@@ -76,13 +76,16 @@ type GroupSpec struct {
 	RebalanceTimeoutMs  int64         `json:"rebalanceTimeoutMs,omitempty" validate:"omitempty,min=100,max=3600000"`
 }
 
+// LeastMemberLeaseMs is the shortest lease that a group may have.
+const LeastMemberLeaseMs = 1000
+
 // DefaultGroupSpec holds the defaults of GroupSpec.
 func DefaultGroupSpec() GroupSpec {
 	return GroupSpec{StartPosition: StartEarliest, MemberLeaseMs: 15000, HeartbeatIntervalMs: 3000, RebalanceTimeoutMs: 60000}
 }
 
 // WithDefaults fills zero values. A lease without an interval takes a fifth of it, an
-// interval without a lease takes five times itself.
+// interval without a lease takes five times itself, or LeastMemberLeaseMs.
 func (s GroupSpec) WithDefaults() GroupSpec {
 	d := DefaultGroupSpec()
 	if s.StartPosition == "" {
@@ -92,7 +95,7 @@ func (s GroupSpec) WithDefaults() GroupSpec {
 	case s.MemberLeaseMs == 0 && s.HeartbeatIntervalMs == 0:
 		s.MemberLeaseMs, s.HeartbeatIntervalMs = d.MemberLeaseMs, d.HeartbeatIntervalMs
 	case s.MemberLeaseMs == 0:
-		s.MemberLeaseMs = max(5*s.HeartbeatIntervalMs, MinLeaseMs(s.HeartbeatIntervalMs))
+		s.MemberLeaseMs = max(MinLeaseMs(s.HeartbeatIntervalMs), LeastMemberLeaseMs)
 	case s.HeartbeatIntervalMs == 0:
 		s.HeartbeatIntervalMs = s.MemberLeaseMs / 5
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -165,10 +166,12 @@ func TestNoChangeMigrationHasTimes(t *testing.T) {
 func TestGroupSpecReachesTheEngineFilled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.do("PUT", Base+"/streams/orders/groups/billing", `{"heartbeatIntervalMs":1000}`)
-	want := protocol.GroupSpec{StartPosition: protocol.StartEarliest, MemberLeaseMs: 5000, HeartbeatIntervalMs: 1000, RebalanceTimeoutMs: 60000}
-	if got := b.engine.last(t, "PutGroup").group2; got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	for interval, lease := range map[int64]int64{1000: 5000, 100: 1000} { // five times, but no less than a second
+		b.do("PUT", Base+"/streams/orders/groups/billing", fmt.Sprintf(`{"heartbeatIntervalMs":%d}`, interval))
+		want := protocol.GroupSpec{StartPosition: protocol.StartEarliest, MemberLeaseMs: lease, HeartbeatIntervalMs: interval, RebalanceTimeoutMs: 60000}
+		if got := b.engine.last(t, "PutGroup").group2; got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
 	}
 }
 
