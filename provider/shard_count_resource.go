@@ -314,12 +314,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		body.Force, body.Confirm = true, state.ForceDestroy.ValueString()
 	}
 	left := r.conn.groupsOf(ctx, prefix)
-	err = r.conn.client.DeleteStream(ctx, prefix, body, op.call())
-	if err != nil && ctx.Err() == nil && unclear(err) { // it may be done, and the answer lost
-		if _, readErr := r.conn.client.Stream(ctx, prefix); errors.Is(readErr, protocol.ErrStreamNotFound) {
-			err = nil
-		}
-	}
+	err = op.removeStream(ctx, seen, body)
 	switch {
 	case errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:
@@ -328,6 +323,27 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 		resp.Diagnostics.AddWarning("Consumer groups went with the stream", redact(fmt.Sprintf(
 			"Stream %q was removed with the groups that were still registered on it, and their positions: %s. A group that is a resource, here or in another configuration, is missing there now: "+
 				"the next plan of it makes it anew, where the stream exists.", prefix, strings.Join(left, ", ")), r.conn.secrets))
+	}
+}
+
+// removeStream deletes the stream that was seen. A request whose answer was lost is looked after: it is
+// done, or it is sent again.
+func (o operation) removeStream(ctx context.Context, seen protocol.Stream, body protocol.DeleteStreamRequest) error {
+	const rounds = 5 // of requests that were lost on their way
+	call := o.call()
+	for round := 1; ; round++ {
+		err := o.conn.client.DeleteStream(ctx, seen.StreamPrefix, body, call)
+		if err == nil || ctx.Err() != nil || !unclear(err) {
+			return err
+		}
+		now, readErr := o.conn.client.Stream(ctx, seen.StreamPrefix)
+		var refusal *protocol.Error
+		switch {
+		case errors.Is(readErr, protocol.ErrStreamNotFound):
+			return nil
+		case errors.As(err, &refusal), round == rounds, readErr != nil, !now.CreatedAt.Equal(seen.CreatedAt), pause(ctx, askAgain) != nil:
+			return err
+		}
 	}
 }
 

@@ -115,7 +115,8 @@ func (c *connection) latestGroup(parent context.Context, want protocol.Group) de
 // consumer groups are gone. With ErrGenerationMismatch it returns the group as it is now. goes says,
 // with another error, that the coordinator has deleted it and goes on with the rest.
 func (o operation) removeGroup(ctx context.Context, prefix, name string, body protocol.DeleteGroupRequest, ifMatch int64) (now protocol.Group, goes bool, err error) {
-	for {
+	const rounds = 5 // of requests that were lost on their way
+	for round := 1; ; round++ {
 		presupposed := ifMatch
 		if goes {
 			presupposed = client.MustBeNew // waits for the end, and touches no group that bears the name since
@@ -133,11 +134,16 @@ func (o operation) removeGroup(ctx context.Context, prefix, name string, body pr
 		case ctx.Err() != nil, !unclear(err):
 			return now, goes, err
 		}
-		if _, readErr := o.conn.client.Group(ctx, prefix, name); !goes && !errors.Is(readErr, protocol.ErrGroupNotFound) {
+		g, readErr := o.conn.client.Group(ctx, prefix, name)
+		var refusal *protocol.Error
+		switch {
+		case goes, errors.Is(readErr, protocol.ErrGroupNotFound):
+			goes = true
+			tflog.Info(ctx, "the consumer group is deleted; its Redis consumer groups have not gone from every shard yet", map[string]any{"error": err.Error()})
+		case !errors.As(err, &refusal) && round < rounds && readErr == nil && g.Generation == ifMatch: // it did not arrive
+		default:
 			return now, goes, err // it is still there, or that cannot be known
 		}
-		goes = true
-		tflog.Info(ctx, "the consumer group is deleted; its Redis consumer groups have not gone from every shard yet", map[string]any{"error": err.Error()})
 		if pause(ctx, askAgain) != nil {
 			return now, goes, err
 		}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -10,12 +11,15 @@ import (
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
+// errCutShort is an answer that lost its connection on the way, whatever its status was.
+var errCutShort = errors.New("cut short")
+
 // decode reads an answer: out on success, the coordinator's refusal, or ErrUnexpectedAnswer.
 func decode(resp *http.Response, out any) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: cut short after %d bytes: %w", ErrUnexpectedAnswer, len(body), err)
+		return fmt.Errorf("%w: %w after %d bytes: %w", ErrUnexpectedAnswer, errCutShort, len(body), err)
 	case len(body) > maxAnswer:
 		return fmt.Errorf("%w: more than %d bytes", ErrUnexpectedAnswer, maxAnswer)
 	}

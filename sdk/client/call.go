@@ -216,7 +216,8 @@ func (r *request) again(err error) bool {
 	case notSent(err):
 		return true
 	case e.StatusCode == 0, e.StatusCode == http.StatusBadGateway, e.StatusCode == http.StatusGatewayTimeout,
-		e.StatusCode < 300: // cut short
+		e.StatusCode < 300, // not JSON, or not all of it
+		errors.Is(err, errCutShort):
 		return r.repeatable
 	}
 	if e.StatusCode == http.StatusServiceUnavailable { // of something that is no coordinator: it may have been passed on

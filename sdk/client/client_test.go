@@ -195,6 +195,12 @@ func TestRetry(t *testing.T) {
 		fails bool
 	}{
 		{"a read", func(c *client.Client) error { _, err := c.Stream(context.Background(), "s"); return err }, cut, 2, false},
+		{"a read whose refusal is cut short", func(c *client.Client) error { _, err := c.Stream(context.Background(), "s"); return err }, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"status":"NOT_FOUND"`)) // the rest is what is missing
+		}, 2, false},
 		{"a declaration", func(c *client.Client) error { return put(c, client.Call{}) }, cut, 2, false},
 		{"a declaration against a generation", func(c *client.Client) error { return put(c, client.Call{IfMatch: 1}) }, cut, 1, true},
 		{"the same, refused with 503", func(c *client.Client) error { return put(c, client.Call{IfMatch: 1}) }, func(w http.ResponseWriter) { refuse(w, protocol.CodeTerminating) }, 2, false},
