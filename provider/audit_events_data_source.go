@@ -118,7 +118,7 @@ func (d *auditEventsDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 				"method":            textOut("HTTP method."),
 				"route":             textOut("Path, as a template."),
 				"principal":         textOut("The authenticated user."),
-				"roles":             textsOut("Roles of that user."),
+				"roles":             textsOut("Roles of `principal`."),
 				"request_id":        textOut("Id that the coordinator gave the request."),
 				"client_request_id": textOut("Id that the client gave it; with this provider, `request_id_prefix` and a UUID, the same for all requests of one operation."),
 				"requested_by":      textOut("Who asked, by their own account: `terraform:<workspace>` with this provider."),

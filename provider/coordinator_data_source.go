@@ -40,18 +40,18 @@ func (d *coordinatorDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 			"With several replicas, it is the one that answers.",
 		Attributes: map[string]schema.Attribute{
 			"coordinator_id":       textOut("Name of the replica that answered."),
-			"version":              textOut("Its release; null for one that does not tell."),
-			"status":               textOut("`UP`, or `DEGRADED` while it cannot do its work."),
+			"version":              textOut("Release of the coordinator; null for one that does not tell."),
+			"status":               textOut("`UP`, or `DEGRADED` while the coordinator cannot do its work."),
 			"healthy":              flagOut("Whether the status is `UP`."),
-			"redis":                textOut("`UP`, or `DOWN` while it cannot reach Redis."),
-			"coordination_version": numberOut("Version of the heartbeat protocol that it prefers."),
+			"redis":                textOut("`UP`, or `DOWN` while the coordinator cannot reach Redis."),
+			"coordination_version": numberOut("Version of the heartbeat protocol that the coordinator prefers."),
 			"supported_coordination_versions": schema.SingleNestedAttribute{
-				Computed: true, MarkdownDescription: "Versions of the heartbeat protocol that it speaks, both ends included.",
+				Computed: true, MarkdownDescription: "Versions of the heartbeat protocol that the coordinator speaks, both ends included.",
 				Attributes: map[string]schema.Attribute{"min": numberOut("Oldest version."), "max": numberOut("Newest version.")},
 			},
-			"compatible": flagOut("Whether that includes the version that the Go SDK of this release speaks."),
+			"compatible": flagOut("Whether `supported_coordination_versions` includes the version that the Go SDK of this release speaks."),
 			"username":   textOut("User as whom the provider is authenticated."),
-			"roles":      textsOut("Roles of that user, sorted: `READ`, `WRITE`, `ADMIN`, `MONITOR`, `MEMBER`."),
+			"roles":      textsOut("Roles of `username`, sorted: `READ`, `WRITE`, `ADMIN`, `MONITOR`, `MEMBER`."),
 		},
 	}
 }
