@@ -117,7 +117,7 @@ func changeAttributes(more map[string]schema.Attribute) map[string]schema.Attrib
 		"drain_scope":      textOut("`all` or `removed`."),
 		"retire":           textOut("`delete` or `archive`."),
 		"phase":            textOut("Phase in which it is; `COMPLETED`, `ROLLED_BACK` and `FAILED` are final."),
-		"ended":            flagOut("Whether that phase is final."),
+		"ended":            flagOut("Whether `phase` is final."),
 		"phases": objectsOut("The phases that it went through, in order.", map[string]schema.Attribute{
 			"phase":      textOut("Name of the phase."),
 			"started_at": textOut("When it was entered, RFC 3339, UTC."),
