@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 
+	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
@@ -170,6 +171,26 @@ func (o operation) readBack(ctx context.Context, s protocol.Stream) protocol.Str
 		if !lags || pause(ctx, askAgain) != nil {
 			tflog.Warn(ctx, "stream not readable after its resharding", map[string]any{"error": err.Error()})
 			return s
+		}
+	}
+}
+
+// confirmGone waits until the coordinator itself says that a stream is no more, or that another one has
+// its name. That its removal was answered is not enough: the answer has no body, and a proxy gives
+// one like it. A replica that lags may have the stream for a moment yet.
+func (o operation) confirmGone(ctx context.Context, was protocol.Stream) error {
+	for started := time.Now(); ; {
+		now, err := o.conn.client.Stream(ctx, was.StreamPrefix)
+		switch {
+		case errors.Is(err, protocol.ErrStreamNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("not known whether it is gone: %w", err)
+		case !now.CreatedAt.Equal(was.CreatedAt):
+			return nil
+		}
+		if time.Since(started) > consistencyWindow || pause(ctx, askAgain) != nil {
+			return fmt.Errorf("%w: its removal was answered as done, but the coordinator still has it", client.ErrUnexpectedAnswer)
 		}
 	}
 }

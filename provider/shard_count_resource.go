@@ -333,7 +333,10 @@ func (o operation) removeStream(ctx context.Context, seen protocol.Stream, body 
 	call := o.call()
 	for round := 1; ; round++ {
 		err := o.conn.client.DeleteStream(ctx, seen.StreamPrefix, body, call)
-		if err == nil || ctx.Err() != nil || !unclear(err) {
+		if err == nil {
+			return o.confirmGone(ctx, seen)
+		}
+		if ctx.Err() != nil || !unclear(err) {
 			return err
 		}
 		now, readErr := o.conn.client.Stream(ctx, seen.StreamPrefix)
