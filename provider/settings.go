@@ -372,10 +372,17 @@ func endpointProblem(endpoint string) string {
 		return "must not contain credentials; use username and password, or token"
 	case u.Hostname() == "":
 		return "has no host"
+	case u.Port() != "" && !validPort(u.Port()):
+		return "has a port that is none: it must be 1 to 65535"
 	case u.RawQuery != "" || u.Fragment != "":
 		return "must not have a query or a fragment"
 	}
 	return ""
+}
+
+func validPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }
 
 // plainText says whether requests to an endpoint can be read on their way.

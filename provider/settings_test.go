@@ -163,6 +163,7 @@ func TestResolve(t *testing.T) {
 		"no endpoint":                        {config{}, nil, settings{}, "endpoint", "missing"},
 		"no scheme":                          {config{"endpoint": "coordinator:8080"}, nil, settings{}, "endpoint", `must begin with "https://"`},
 		"an address without a scheme":        {config{"endpoint": "10.0.0.1:8080"}, nil, settings{}, "endpoint", `must begin with "https://"`},
+		"a port that is none":                {config{"endpoint": "http://c:99999"}, nil, settings{}, "endpoint", "1 to 65535"},
 		"one of several without a scheme":    {config{"endpoints": "http://a,b:1"}, nil, settings{}, "endpoints", `must begin with "https://"`},
 		"one and several":                    {config{"endpoint": "http://a", "endpoints": "http://b"}, nil, settings{}, "endpoints", "conflicts"},
 		"one and several in the environment": {config{}, map[string]string{envEndpoint: "http://a", envEndpoints: "http://b"}, settings{}, "endpoints", "both set"},
