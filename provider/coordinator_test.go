@@ -282,7 +282,7 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			return
 		}
 		if g == nil {
-			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: !f.slow}
+			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: !f.slow, CreatedAt: time.Now()}
 			f.groups[key] = g
 		}
 		if spec := req.WithDefaults(); spec != g.Spec {

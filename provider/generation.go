@@ -21,7 +21,7 @@ type privateData interface {
 }
 
 // Keys of the private data of a state: the generation of the desired state of the stream or consumer
-// group that the state was read at, the name of what a destroy removes, and when the stream was made.
+// group that the state was read at, the name of what a destroy removes, and when the stream or group was made.
 const (
 	seenKey  = "generation"
 	namedKey = "name"
@@ -62,21 +62,21 @@ func recallSeen(ctx context.Context, p privateData) (generation int64, ok bool) 
 	return generation, generation > 0
 }
 
-// rememberMade stores when the stream was made: one that is made anew under the name begins its
-// generations at 1 again, so that those alone do not tell the two apart.
-func rememberMade(ctx context.Context, p privateData, s protocol.Stream) diag.Diagnostics {
-	text, err := json.Marshal(s.CreatedAt)
-	if err != nil || s.CreatedAt.IsZero() { // not told, or of a year that no clock shows
+// rememberMade stores when the stream or group was made: one that is made anew under the name begins
+// its generations at 1 again, so that those alone do not tell the two apart.
+func rememberMade(ctx context.Context, p privateData, made time.Time) diag.Diagnostics {
+	text, err := json.Marshal(made)
+	if err != nil || made.IsZero() { // not told, or of a year that no clock shows
 		text = nil
 	}
 	return p.SetKey(ctx, madeKey, text)
 }
 
-// anotherSince says whether the stream is not the one that rememberMade was told of.
-func anotherSince(ctx context.Context, p privateData, seen protocol.Stream) bool {
+// anotherSince says whether what was made at that time is not what rememberMade was told of.
+func anotherSince(ctx context.Context, p privateData, seen time.Time) bool {
 	text, diags := p.GetKey(ctx, madeKey)
 	var made time.Time
-	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && !seen.CreatedAt.IsZero() && !made.Equal(seen.CreatedAt)
+	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && !seen.IsZero() && !made.Equal(seen)
 }
 
 // changedSince refuses an apply of a plan that was made for another desired state than the stream
@@ -84,7 +84,7 @@ func anotherSince(ctx context.Context, p privateData, seen protocol.Stream) bool
 // an apply that was killed before it could save its state comes back like this.
 func (c *connection) changedSince(ctx context.Context, p privateData, seen protocol.Stream, want protocol.StreamSpec) (diag.Diagnostic, bool) {
 	before, ok := recallSeen(ctx, p)
-	if anotherSince(ctx, p, seen) && !sameSpec(seen.Spec, want) {
+	if anotherSince(ctx, p, seen.CreatedAt) && !sameSpec(seen.Spec, want) {
 		return stale("stream", fmt.Sprintf("stream %q", seen.StreamPrefix), before, fmt.Sprintf(
 			"was removed since the state was read, and made anew, by somebody else: this one has %s and is at generation %d", plural(seen.Status.ShardCount, "shard"), seen.Generation), ""), true
 	}

@@ -36,3 +36,20 @@ func TestStalePlanOfNoStream(t *testing.T) {
 	_, diags := c.apply(t.Context(), change)
 	oneError(t, diags, "changed since the plan", "does not exist any more", "terraform plan again")
 }
+
+// The same of a group.
+func TestStalePlanOfAnotherGroup(t *testing.T) {
+	c, f := setupGroup(t)
+	i := c.must(c.none(streamGroup), billing())
+	change, destroy := c.plan(i, billing(attrs{"member_lease": "30s"})), c.plan(i, nil)
+	f.set(func() { f.groups["orders/billing"].CreatedAt = time.Now().Add(time.Minute) })
+	for _, p := range []planned{change, destroy} {
+		_, diags := c.apply(t.Context(), p)
+		oneError(t, diags, "changed since the plan", "made anew", "positions of its own", "Nothing was done")
+	}
+	if g := f.groups["orders/billing"]; g == nil || g.Generation != 1 {
+		t.Errorf("the other group is %+v", g)
+	}
+	_, diags := c.apply(t.Context(), c.plan(c.refresh(i), nil)) // looked at again, it is meant
+	c.ok(diags)
+}

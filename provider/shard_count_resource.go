@@ -95,7 +95,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
 	}
-	resp.Diagnostics.Append(rememberMade(parent, resp.Private, s)...)
+	resp.Diagnostics.Append(rememberMade(parent, resp.Private, s.CreatedAt)...)
 	claim.made = true
 	declared := s.Generation // what the state rests on, whatever somebody else changes from here on
 	save := func(s protocol.Stream, last *protocol.Resharding) {
@@ -159,7 +159,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	before := m
 	m.observe(ctx, s, last)
 	m.ShardCount = countOf(confirmed(s, last))
-	resp.Diagnostics.Append(rememberMade(ctx, resp.Private, s)...)
+	resp.Diagnostics.Append(rememberMade(ctx, resp.Private, s.CreatedAt)...)
 	resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), s.Generation)...)
 	if !reflect.DeepEqual(m, before) { // the state is there already, and writing it is what costs
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)

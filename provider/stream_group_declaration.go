@@ -204,6 +204,12 @@ func staleGroup(before int64, now declaredGroup, want protocol.Group) diag.Diagn
 	return stale("consumer group", groupName(want), before, fate, "")
 }
 
+// anotherGroup refuses a plan that was made for a group of generation before, which had the name of this one.
+func anotherGroup(before int64, is protocol.Group) diag.Diagnostic {
+	return stale("consumer group", groupName(is), before, fmt.Sprintf(
+		"was deleted since the state was read, and made anew, by somebody else: this one is at generation %d, and has positions of its own", is.Generation), "")
+}
+
 func groupName(g protocol.Group) string {
 	return fmt.Sprintf("consumer group %q of stream %q", g.ConsumerGroup, g.StreamPrefix)
 }

@@ -211,7 +211,7 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 // save stores a plan that has been carried out, with the generation that it made: should somebody else
 // have changed the group again, that is not what this state rests on.
 func (m *streamGroupModel) save(ctx context.Context, done declaredGroup, state *tfsdk.State, private privateData) diag.Diagnostics {
-	diags := rememberSeen(ctx, private, m.goesWith(), done.generation)
+	diags := append(rememberSeen(ctx, private, m.goesWith(), done.generation), rememberMade(ctx, private, done.group.CreatedAt)...)
 	m.settle(done.group)
 	return append(diags, state.Set(ctx, m)...)
 }
@@ -237,6 +237,7 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 	default:
 		before := m
 		m.observe(g)
+		resp.Diagnostics.Append(rememberMade(ctx, resp.Private, g.CreatedAt)...)
 		resp.Diagnostics.Append(rememberSeen(ctx, resp.Private, m.goesWith(), g.Generation)...)
 		if !reflect.DeepEqual(m, before) {
 			resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
@@ -270,12 +271,18 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 	defer cancel()
 
 	before, ok := recallSeen(ctx, req.Private)
-	if !ok { // a state of before: it must exist at least
-		seen, err := r.conn.client.Group(ctx, want.StreamPrefix, want.ConsumerGroup)
-		if err != nil {
-			resp.Diagnostics.Append(r.conn.diagnose(what, err))
-			return
-		}
+	seen, err := r.conn.client.Group(ctx, want.StreamPrefix, want.ConsumerGroup)
+	switch {
+	case ok && errors.Is(err, protocol.ErrGroupNotFound):
+		resp.Diagnostics.Append(staleGroup(before, declaredGroup{gone: true}, want))
+		return
+	case err != nil:
+		resp.Diagnostics.Append(r.conn.diagnose(what, err))
+		return
+	case anotherSince(ctx, req.Private, seen.CreatedAt) && !sameGroupSpec(seen, want):
+		resp.Diagnostics.Append(anotherGroup(before, seen))
+		return
+	case !ok: // a state of before: it must exist at least
 		before = seen.Generation
 	}
 	done, err := op.declareGroup(ctx, want, before, "terraform: "+what)
@@ -320,6 +327,10 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	}
 	defer leave()
 	before, _ := recallSeen(ctx, req.Private) // 0, which is any, in a state of before
+	if seen, err := r.conn.client.Group(ctx, gone.StreamPrefix, gone.ConsumerGroup); err == nil && anotherSince(ctx, req.Private, seen.CreatedAt) {
+		resp.Diagnostics.Append(anotherGroup(before, seen))
+		return
+	}
 	now, goes, err := op.removeGroup(ctx, gone.StreamPrefix, gone.ConsumerGroup, protocol.DeleteGroupRequest{
 		RequestedBy: r.conn.requestedBy, Reason: op.why("terraform: " + what), Force: state.ForceDestroy.ValueBool(),
 	}, before)

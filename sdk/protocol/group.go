@@ -152,6 +152,7 @@ type Group struct {
 	Spec       GroupSpec `json:"spec"`
 	Generation int64     `json:"generation"` // of Spec: 1 at registration, one more with each change
 	Ready      bool      `json:"ready"`      // its Redis consumer group exists on every shard
+	CreatedAt  time.Time `json:"createdAt"`  // of its registration: tells it from one of the name that was deleted
 }
 
 // GroupList answers GET /monitoring/groups.

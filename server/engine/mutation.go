@@ -326,6 +326,7 @@ func groupView(t *aggregate.Turn, name string) (protocol.Group, *protocol.Error)
 		StreamPrefix: s.Prefix, ConsumerGroup: name, State: group.GroupState(g),
 		GroupEpoch: g.GroupEpoch, AssignmentEpoch: g.GroupEpoch, MetadataVersion: g.MetadataVersion,
 		ShardCount: s.Layout.Count, Spec: g.Spec, Generation: g.SpecGeneration(),
+		CreatedAt: g.CreatedAt.Time(),
 	}
 	if e := s.Groups[name]; e != nil {
 		view.Ready = e.Ready
