@@ -327,6 +327,15 @@ func TestAccTokenOutlivesItsTTL(t *testing.T) {
 	}
 	_ = cmd.Wait() // with an error
 	refused(token)
+
+	// One that is killed alone leaves its providers behind. They end by themselves.
+	cmd, token = again()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.write("go", "") // for what it ran
+	refused(token)
+	_ = cmd.Wait()
 }
 
 // Whatever stands between the provider and its coordinator: one clear error for each data source,

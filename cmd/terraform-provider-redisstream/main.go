@@ -35,14 +35,36 @@ func main() {
 	}
 
 	tokens := new(provider.OpenTokens)
-	err := providerserver.Serve(context.Background(), provider.NewWithTokens(version, tokens), providerserver.ServeOpts{
-		Address:         provider.Address,
-		Debug:           *debugger,
-		ProtocolVersion: 6,
-	})
+	served := make(chan error, 1)
+	go func() { // ends with the process
+		served <- providerserver.Serve(context.Background(), provider.NewWithTokens(version, tokens), providerserver.ServeOpts{
+			Address:         provider.Address,
+			Debug:           *debugger,
+			ProtocolVersion: 6,
+		})
+	}()
+	err := wait(served, *debugger)
 	revoke(tokens)
 	if err != nil {
 		log.Fatal(err)
+	}
+}
+
+// wait returns when Terraform has ended the serving, or is no more. One that was killed alone (by the
+// system, for want of memory) tells nobody, and its providers would stay behind for good. Where
+// the parent of an orphan is still told to be the dead one (Windows), they do.
+func wait(served <-chan error, debugger bool) error {
+	terraform, look := os.Getppid(), time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-look.C:
+			if !debugger && os.Getppid() != terraform {
+				return nil
+			}
+		}
 	}
 }
 

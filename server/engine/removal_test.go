@@ -246,3 +246,32 @@ func TestDeleteGroupOfSlowShards(t *testing.T) {
 		t.Errorf("groups %s", got)
 	}
 }
+
+// A group that was deleted and registered again is told from the one before by when it was made.
+func TestGroupMadeAnewIsAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.Shared(t).Client(t))
+	e, _, _ := w.start("a")
+	w.create(e, 1)
+	register := func(lease int64) protocol.Group {
+		t.Helper()
+		if _, _, err := e.PutGroup(t.Context(), w.prefix, "old", protocol.GroupSpec{MemberLeaseMs: lease}.WithDefaults(), mutation("PUT_GROUP")); err != nil {
+			t.Fatal(err)
+		}
+		g, err := e.Group(t.Context(), w.prefix, "old")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first, changed := register(5000), register(6000)
+	if first.CreatedAt.IsZero() || !changed.CreatedAt.Equal(first.CreatedAt) || changed.Generation != 2 {
+		t.Errorf("made %v, changed %+v", first.CreatedAt, changed)
+	}
+	if _, err := e.DeleteGroup(t.Context(), w.prefix, "old", false, mutation("DELETE_GROUP")); err != nil {
+		t.Fatal(err)
+	}
+	if anew := register(5000); !anew.CreatedAt.After(first.CreatedAt) || anew.Generation != 1 {
+		t.Errorf("made at %v, anew: %+v", first.CreatedAt, anew)
+	}
+}
