@@ -137,6 +137,16 @@ func (d *auditEventsDataSource) Schema(_ context.Context, _ datasource.SchemaReq
 	}
 }
 
+// ValidateConfig checks what one attribute alone does not show.
+func (d *auditEventsDataSource) ValidateConfig(ctx context.Context, req datasource.ValidateConfigRequest, resp *datasource.ValidateConfigResponse) {
+	var v auditView
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("from"), &v.From)...)
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("to"), &v.To)...)
+	if q := v.query(); !q.To.IsZero() && q.From.After(q.To) {
+		resp.Diagnostics.AddAttributeError(path.Root("from"), "Invalid from", fmt.Sprintf("from: %s is after to (%s): nothing can lie between them", v.From.ValueString(), v.To.ValueString()))
+	}
+}
+
 func (d *auditEventsDataSource) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	var v auditView
 	for name, into := range map[string]any{

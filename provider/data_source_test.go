@@ -162,7 +162,7 @@ func TestAuditEventsArePaged(t *testing.T) {
 		t.Errorf("last request: %+v", last)
 	}
 	for name, config := range map[string]attrs{
-		"outcome": {"outcome": "success"}, "from": {"from": "yesterday"}, "limit": {"limit": 0}, "principal": {"principal": ""}, "stream_prefix": {"stream_prefix": "{a}"},
+		"outcome": {"outcome": "success"}, "from": {"from": "yesterday"}, "is after to": {"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:30:00+01:00"}, "limit": {"limit": 0}, "principal": {"principal": ""}, "stream_prefix": {"stream_prefix": "{a}"},
 	} {
 		_, diags := c.readData("redisstream_audit_events", config)
 		oneError(t, diags, name)
