@@ -28,14 +28,18 @@ const (
 	madeKey  = "made"
 )
 
-// rememberSeen stores what recallSeen and replacesItself read: name is the import id of what a
-// destroy removes, "" where it removes nothing.
+// rememberSeen stores what recallSeen and replacesItself read.
 func rememberSeen(ctx context.Context, p privateData, name string, generation int64) diag.Diagnostics {
+	return append(rememberName(ctx, p, name), p.SetKey(ctx, seenKey, strconv.AppendInt(nil, generation, 10))...)
+}
+
+// rememberName stores the import id of what a destroy removes, "" where it removes nothing.
+func rememberName(ctx context.Context, p privateData, name string) diag.Diagnostics {
 	text, err := json.Marshal(name)
 	if err != nil { // of a string: it never is
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Private data cannot be written", err.Error())}
 	}
-	return append(p.SetKey(ctx, namedKey, text), p.SetKey(ctx, seenKey, strconv.AppendInt(nil, generation, 10))...)
+	return p.SetKey(ctx, namedKey, text)
 }
 
 // replacesItself says whether the plan of a creation is the second half of a replacement, in which

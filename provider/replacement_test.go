@@ -39,6 +39,8 @@ func TestShardCountReplacedAsRequested(t *testing.T) {
 	// One that is only forgotten would be in the way.
 	i = c.must(i, orders(3, attrs{"skip_destroy": true}))
 	oneError(t, c.replacement(c.refresh(i), orders(3, attrs{"skip_destroy": true})).diags, `"orders" exists already`)
+	i = c.must(c.refresh(c.must(i, orders(3))), orders(3, attrs{"skip_destroy": true})) // known without a refresh, too
+	oneError(t, c.replacement(i, orders(3, attrs{"skip_destroy": true})).diags, `"orders" exists already`)
 	if f.streams["orders"] == nil {
 		t.Error("the stream is gone")
 	}

@@ -179,6 +179,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	}
 	if plan.sameRemote(ctx, state) && !plan.ledAway(state) { // deletion_protection or timeouts: the coordinator has no part in it
 		plan.keepComputed(state)
+		resp.Diagnostics.Append(rememberName(ctx, resp.Private, plan.goesWith())...)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 		return
 	}

@@ -257,6 +257,7 @@ func (r *streamGroupResource) Update(ctx context.Context, req resource.UpdateReq
 	}
 	if plan.sameRemote(state) { // force_destroy: the coordinator has no part in it
 		plan.keepComputed(state)
+		resp.Diagnostics.Append(rememberName(ctx, resp.Private, plan.goesWith())...)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &plan)...)
 		return
 	}
