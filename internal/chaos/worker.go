@@ -165,7 +165,7 @@ func (k *worker) freeze(ctx context.Context, d time.Duration) error {
 	if err := k.proc.Freeze(); err != nil {
 		return err
 	}
-	thaw := k.leftBehindUntilThaw(ctx, from)
+	thaw := k.leftBehindUntilThaw(ctx, from, time.Now())
 	pause(ctx, d)
 	err := k.proc.Thaw()
 	thaw(time.Now())
@@ -187,7 +187,7 @@ func (k *worker) leftBehind(ctx context.Context, from, to time.Time) {
 
 // leftBehindUntilThaw is leftBehind for a process that will go on: the journal has to hear of it at
 // once, and of its end later.
-func (k *worker) leftBehindUntilThaw(ctx context.Context, from time.Time) (thaw func(at time.Time)) {
+func (k *worker) leftBehindUntilThaw(ctx context.Context, from, stopped time.Time) (thaw func(at time.Time)) {
 	if k.kind != consumers {
 		return func(time.Time) {}
 	}
@@ -197,7 +197,7 @@ func (k *worker) leftBehindUntilThaw(ctx context.Context, from time.Time) (thaw 
 	}
 	number := k.number
 	return func(at time.Time) {
-		k.w.journal.Interrupt(ledger.Interruption{Process: number, From: from, To: at, Pending: pending})
+		k.w.journal.Interrupt(ledger.Interruption{Process: number, From: from, Stopped: stopped, To: at, Pending: pending})
 	}
 }
 

@@ -49,6 +49,7 @@ type Handling struct {
 type Interruption struct {
 	Process  int
 	From, To time.Time // To is zero for a SIGKILL
+	Stopped  time.Time // by when nothing of it ran any more: a signal takes a moment; zero: From
 	Pending  map[Place]bool
 }
 

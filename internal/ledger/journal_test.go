@@ -155,6 +155,22 @@ func TestJournal(t *testing.T) {
 			s.handle(2, 1, place(0, 11), 50)
 			s.j.End(1, place(0, 10), at(91))
 		}, ""},
+		{"one at work on a shard on which a frozen one began before it stood still", func(s script) {
+			s.land(0, 10)
+			s.land(0, 11)
+			s.j.Begin(Handling{Process: 1, Place: place(0, 10), Number: 0, Begun: at(22)})
+			s.j.Interrupt(Interruption{Process: 1, From: at(21), Stopped: at(23), To: at(90)})
+			s.handle(2, 1, place(0, 11), 50)
+			s.j.End(1, place(0, 10), at(91))
+		}, ""},
+		{"two at work on one shard, one of them behind a freeze", func(s script) {
+			s.land(0, 10)
+			s.land(0, 11)
+			s.j.Interrupt(Interruption{Process: 1, From: at(21), Stopped: at(23), To: at(90)})
+			s.j.Begin(Handling{Process: 1, Place: place(0, 10), Number: 0, Begun: at(89)})
+			s.handle(2, 1, place(0, 11), 91)
+			s.j.End(1, place(0, 10), at(95))
+		}, "is at work on"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

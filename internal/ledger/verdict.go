@@ -197,9 +197,14 @@ func (j *Journal) span(h Handling) span {
 		}
 	}
 	for _, i := range j.interrupted {
-		if i.Process == h.Process {
-			end(i.From)
+		if i.Process != h.Process {
+			continue
 		}
+		at := i.From
+		if h.Begun.After(at) && !h.Begun.After(i.Stopped) { // begun between the signal and the stop
+			at = i.Stopped
+		}
+		end(at)
 	}
 	for _, c := range j.cuts {
 		if c.Process == h.Process && c.Shard == h.Shard && c.Epoch == h.Epoch {
