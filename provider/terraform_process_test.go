@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
+	"github.com/redisstream/terraform-provider-redisstream/internal/tools/toolchain"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
@@ -52,7 +53,7 @@ func newWorkdir(t *testing.T, config string, env ...string) *workdir {
 	}
 	w := &workdir{t: t, dir: t.TempDir()}
 	rc := filepath.Join(w.dir, "terraformrc")
-	w.write("terraformrc", fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"redisstream/redisstream\" = %q\n  }\n  direct {}\n}\n", binary))
+	w.write("terraformrc", toolchain.DevOverrides(toolchain.ProviderSource, binary))
 	w.write("main.tf", "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+config)
 	w.env = append(append(os.Environ(), "TF_CLI_CONFIG_FILE="+rc, "TF_IN_AUTOMATION=1"), env...)
 	return w

@@ -73,8 +73,7 @@ func (b *bench) manyStreams(ctx context.Context) ([]result, error) {
 	}
 	run := func(programs string, args ...string) (time.Duration, error) {
 		cli := programs + ".rc"
-		text := fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"redisstream/redisstream\" = %q\n  }\n  direct {}\n}\n", programs)
-		if err := os.WriteFile(cli, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(cli, []byte(toolchain.DevOverrides(toolchain.ProviderSource, programs)), 0o600); err != nil {
 			return 0, err
 		}
 		env := []string{

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/tools/child"
+	"github.com/redisstream/terraform-provider-redisstream/internal/tools/toolchain"
 )
 
 // terraform is a working directory with the configuration of examples/demo, and a CLI
@@ -27,8 +28,7 @@ func newTerraform(program, dir, providerDir, endpoint, username, password string
 	cli := filepath.Join(dir, "terraformrc")
 	for path, text := range map[string]string{
 		filepath.Join(dir, "main.tf"): string(config),
-		cli: fmt.Sprintf("provider_installation {\n  dev_overrides {\n    %q = %q\n  }\n  direct {}\n}\n",
-			"redisstream/redisstream", providerDir),
+		cli:                           toolchain.DevOverrides(toolchain.ProviderSource, providerDir),
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return nil, err

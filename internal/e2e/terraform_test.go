@@ -13,6 +13,7 @@ import (
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/ledger"
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
+	"github.com/redisstream/terraform-provider-redisstream/internal/tools/toolchain"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
@@ -58,7 +59,7 @@ func newTerraformDir(t *testing.T, hcl string, env ...string) *terraformDir {
 		t.Fatal(err)
 	}
 	d := &terraformDir{t: t, program: terraformCLI(t), dir: t.TempDir()}
-	cli := d.write("cli.tfrc", fmt.Sprintf("provider_installation {\n  dev_overrides {\n    \"redisstream/redisstream\" = %q\n  }\n  direct {}\n}\n", provider))
+	cli := d.write("cli.tfrc", toolchain.DevOverrides(toolchain.ProviderSource, provider))
 	d.write("main.tf", "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n"+hcl)
 	d.env = append(append(os.Environ(), "TF_CLI_CONFIG_FILE="+cli, "TF_IN_AUTOMATION=1", "CHECKPOINT_DISABLE=1"), env...)
 	return d

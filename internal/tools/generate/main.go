@@ -78,7 +78,7 @@ func providerDocs(ctx context.Context, docs []string) error {
 		return err
 	}
 	for name, text := range map[string]string{
-		"terraformrc": fmt.Sprintf("provider_installation {\n  dev_overrides {\n    %q = %q\n  }\n  direct {}\n}\n", overridden, scratch),
+		"terraformrc": toolchain.DevOverrides(overridden, scratch),
 		"main.tf":     fmt.Sprintf("terraform {\n  required_providers {\n    redisstream = {\n      source = %q\n    }\n  }\n}\n", overridden),
 	} {
 		if err := os.WriteFile(filepath.Join(scratch, name), []byte(text), 0o600); err != nil {
