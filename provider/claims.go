@@ -20,8 +20,9 @@ type claims struct {
 
 // claim is one name in this run.
 type claim struct {
-	turn chan struct{} // holds one token: whose it is
-	made bool          // created, or taken over, by this run
+	turn    chan struct{} // holds one token: whose it is
+	made    bool          // created, or taken over, by this run
+	refused bool          // this run was to create it, and has found it taken
 }
 
 // enter waits for the turn of what is called label, such as `stream "orders"`, and returns how to
@@ -56,6 +57,19 @@ func (c *connection) claim(ctx context.Context, what, label string, taken func(l
 	if one.made {
 		leave()
 		diags.Append(taken(label))
+		return nil, nil
+	}
+	return one, leave
+}
+
+// claimToDestroy is claim for a destroy. What a creation of this run was refused for is not destroyed
+// either: its address was changed without a moved block, together with its settings.
+func (c *connection) claimToDestroy(ctx context.Context, what, label string, diags *diag.Diagnostics) (*claim, func()) {
+	one, leave := c.claim(ctx, what, label, stays, diags)
+	if one != nil && one.refused {
+		leave()
+		diags.AddError("Not destroyed: another resource was to have it", fmt.Sprintf(
+			"A resource of this run was to create %s, and was refused because it exists. It was left as it is. If its address was changed, say so in a moved block; else apply again.", label))
 		return nil, nil
 	}
 	return one, leave

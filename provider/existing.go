@@ -27,21 +27,13 @@ func (c *connection) taken(ctx context.Context, p protocol.Preview, want protoco
 		diags.AddWarning(uncheckedTitle, redact(fmt.Sprintf("Stream %q exists already: %v", p.StreamPrefix, err), c.secrets))
 	case foreign == "":
 		diags.AddWarning("Stream exists already", fmt.Sprintf(
-			"Stream %q exists, with just these settings, made by %q as this one would be: so a creation leaves it behind whose apply was killed. It is taken into the state as it is.", p.StreamPrefix, c.requestedBy))
-	case foreign == resharded && !replaces:
-		// No error: that would come once more in the apply of a replacement with create_before_destroy
-		// that keeps the name, where Terraform has put the old object aside already, and would leave
-		// the stream as one that only waits for its destroy.
-		diags.AddWarning("Stream exists already", fmt.Sprintf(
-			"Stream %q exists, with just these settings, and %s: so it is not what an interrupted creation leaves behind, and the apply will refuse to take it over. "+
-				"To manage it with Terraform, import it. If this is a replacement with create_before_destroy, leave that out: two streams cannot have one name.", p.StreamPrefix, foreign))
+			"Stream %q exists, with just these settings, made by %q as this one would be: so a creation leaves it behind whose apply was killed. It is taken into the state as it is, unless the plan replaces it.", p.StreamPrefix, c.requestedBy))
+	case !replaces:
+		diags.Append(inTheWay("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
 	default:
 		diags.Append(exists("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
 	}
 }
-
-// resharded is why a stream is somebody else's that has all that is wanted of it.
-const resharded = "it has been resharded since it was made"
 
 // foreign says why a stream that is there before its creation is somebody else's; "" when it has no
 // shards, and so nothing to lose, or when it is just what this creation, by the same requester,
@@ -60,7 +52,7 @@ func (c *connection) foreign(ctx context.Context, s protocol.Stream, want protoc
 	case last == nil:
 		return "it is not known who made it", nil
 	case last.FromShardCount != 0:
-		return resharded, nil
+		return "it has been resharded since it was made", nil
 	case last.RequestedBy != c.requestedBy:
 		return fmt.Sprintf("it was made by %q, and this is %q", last.RequestedBy, c.requestedBy), nil
 	}

@@ -43,8 +43,9 @@ func rememberName(ctx context.Context, p privateData, name string) diag.Diagnost
 }
 
 // replacesItself says whether the plan of a creation is the second half of a replacement, in which
-// what is there under name goes first: -replace, replace_triggered_by and a tainted resource come
-// like this. Terraform plans that half without a state, and hands over the private data of the first.
+// what is there under name goes first: -replace and replace_triggered_by come like this. Terraform plans
+// that half without a state, and hands over the private data of the first. Of a tainted resource it
+// hands over nothing.
 func replacesItself(ctx context.Context, p privateData, name string) bool {
 	text, diags := p.GetKey(ctx, namedKey)
 	var was string

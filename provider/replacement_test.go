@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// replacement is the second half of the plan of -replace, replace_triggered_by or a tainted resource,
+// replacement is the second half of the plan of -replace or replace_triggered_by,
 // as Terraform asks for it: without a state, with the private data of the first half.
 func (c *core) replacement(old instance, config attrs) planned {
 	c.t.Helper()
@@ -53,11 +53,13 @@ func TestShardCountReplacedAsRequestedBeforeDestroy(t *testing.T) {
 	i := c.refresh(c.must(c.must(c.none(shardCount), orders(2)), orders(3)))
 	c.ok(c.replacement(i, orders(3)).diags)
 	again := c.plan(c.none(shardCount), orders(3))
-	if w := strings.Join(warningsOf(again.diags), "\n"); failed(again.diags) || !strings.Contains(w, "apply will refuse") || !strings.Contains(w, "create_before_destroy") {
-		t.Errorf("%q, warnings %q", errorsOf(again.diags), w)
-	}
+	oneWarning(t, again.diags, "apply will refuse", "create_before_destroy")
 	_, diags := c.apply(t.Context(), again)
 	oneError(t, diags, `"orders" exists already`, "resharded since")
+	again = c.plan(c.none(shardCount), orders(4)) // with other settings, too
+	oneWarning(t, again.diags, "apply will refuse", "shard_count is 3, wanted 4", "create_before_destroy")
+	_, diags = c.apply(t.Context(), again)
+	oneError(t, diags, `"orders" exists already`, "wanted 4")
 	if f.streams["orders"].Status.ShardCount != 3 {
 		t.Error("the stream was touched")
 	}
@@ -76,7 +78,42 @@ func TestStreamGroupReplacedAsRequested(t *testing.T) {
 	c.ok(diags)
 	wantField(t, i, "member_lease", "30s")
 	oneError(t, c.replacement(i, billing(attrs{"deletion_protection": true})).diags, "protected against deletion")
-	oneError(t, c.plan(c.none(streamGroup), billing()).diags, `"billing" exists already`)
+	c.must(c.none(streamGroup), billing(attrs{"consumer_group": "other"}))
+	oneError(t, c.replacement(i, billing(attrs{"consumer_group": "other", "member_lease": "30s"})).diags, `"other" exists already`)
+
+	// In the apply of one with create_before_destroy, the old one is aside when the creation is planned again.
+	again := c.plan(c.none(streamGroup), billing())
+	oneWarning(t, again.diags, "is in the way", "member_lease is 30s", "create_before_destroy")
+	_, diags = c.apply(t.Context(), again)
+	oneError(t, diags, `"billing" exists already`)
+}
+
+// Terraform destroys and creates in any order where the address of an object was changed without a moved
+// block. When the creation comes first, and is refused, the object stays.
+func TestNotDestroyedAfterRefusedCreation(t *testing.T) {
+	c, _ := setup(t)
+	stream := c.must(c.none(shardCount), orders(2))
+	group := c.must(c.none(streamGroup), billing())
+	for _, tt := range []struct {
+		old     instance
+		changed attrs
+	}{{group, billing(attrs{"member_lease": "1m"})}, {stream, orders(3)}} {
+		p := c.plan(c.none(tt.old.kind), tt.changed)
+		config := c.config
+		c.config = nil // the same run
+		_, diags := c.apply(t.Context(), p)
+		oneError(t, diags, "exists already")
+		i, diags := c.apply(t.Context(), c.plan(tt.old, nil))
+		oneError(t, diags, "Not destroyed", "moved block")
+		if i.state.IsNull() {
+			t.Error("it has gone from the state")
+		}
+		c.config = config
+	}
+	for _, old := range []instance{group, stream} {
+		_, diags := c.apply(t.Context(), c.plan(old, nil))
+		c.ok(diags)
+	}
 }
 
 // A replacement of a stream leaves its groups to the removal, whose plan Terraform does not show: so

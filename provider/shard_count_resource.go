@@ -84,6 +84,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 			return
 		}
 		if foreign != "" {
+			claim.refused = true
 			resp.Diagnostics.Append(exists("Stream", prefix, redact(foreign, r.conn.secrets), prefix))
 			return
 		}
@@ -265,7 +266,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave := r.conn.claim(ctx, what, fmt.Sprintf("stream %q", prefix), stays, &resp.Diagnostics)
+	claim, leave := r.conn.claimToDestroy(ctx, what, fmt.Sprintf("stream %q", prefix), &resp.Diagnostics)
 	if claim == nil {
 		return
 	}

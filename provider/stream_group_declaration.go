@@ -172,19 +172,22 @@ func sameGroupSpec(is, want protocol.Group) bool { return groupDifferences(is.Sp
 
 // takenGroup says, at the plan of a creation, that the group exists: as the creation that an apply
 // left behind when it was killed, or as somebody else's.
-func (c *connection) takenGroup(ctx context.Context, want protocol.Group, diags *diag.Diagnostics) {
+func (c *connection) takenGroup(ctx context.Context, want protocol.Group, private privateData, diags *diag.Diagnostics) {
 	if !c.ready() {
 		return
 	}
 	g, err := c.client.Group(c.logContext(ctx), want.StreamPrefix, want.ConsumerGroup)
+	_, replaces := recallSeen(ctx, private) // something that goes first, and has another name, or is only forgotten
 	switch {
 	case errors.Is(err, protocol.ErrGroupNotFound), errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:
 		diags.Append(c.unchecked(fmt.Sprintf("the creation of %s", groupName(want)), err))
 	case sameGroupSpec(g, want):
 		diags.AddWarning("Consumer group exists already", fmt.Sprintf(
-			"%s exists, with just these settings, as a creation leaves it behind whose apply was killed. It is taken into the state as it is, and goes on where it has read to. "+
+			"%s exists, with just these settings, as a creation leaves it behind whose apply was killed. It is taken into the state as it is, and goes on where it has read to, unless the plan replaces it. "+
 				"If it is somebody else's, do not apply.", capital(groupName(want))))
+	case !replaces:
+		diags.Append(inTheWay("Consumer group", want.ConsumerGroup, groupDifferences(g.Spec, want.Spec), want.StreamPrefix+"/"+want.ConsumerGroup))
 	default:
 		diags.Append(groupExists(g, want))
 	}

@@ -122,7 +122,7 @@ func (r *streamGroupResource) ModifyPlan(ctx context.Context, req resource.Modif
 	} else if replacesItself(ctx, req.Private, plan.name()) {
 		protectedGroup(plan, &resp.Diagnostics)
 	} else if plan.declared() {
-		r.conn.takenGroup(ctx, plan.wanted(), &resp.Diagnostics)
+		r.conn.takenGroup(ctx, plan.wanted(), req.Private, &resp.Diagnostics)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 }
@@ -180,6 +180,7 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 	case err == nil && sameGroupSpec(seen, want):
 		done, err = op.awaitGroup(ctx, seen)
 	case err == nil:
+		claim.refused = true
 		resp.Diagnostics.Append(groupExists(seen, want))
 		return
 	}
@@ -194,6 +195,7 @@ func (r *streamGroupResource) Create(ctx context.Context, req resource.CreateReq
 		summary, detail := r.conn.groupStopped(ctx, groupFate(done.group), err, "timeouts.create", wait)
 		resp.Diagnostics.AddWarning(summary, detail)
 	case errors.Is(err, protocol.ErrGenerationMismatch) && done.group.ConsumerGroup != "":
+		claim.refused = true
 		resp.Diagnostics.Append(groupExists(done.group, want))
 		return
 	case done.gone && (errors.Is(err, protocol.ErrGenerationMismatch) || errors.Is(err, protocol.ErrGroupNotFound)):
@@ -322,7 +324,7 @@ func (r *streamGroupResource) Delete(ctx context.Context, req resource.DeleteReq
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave := r.conn.claim(ctx, what, groupName(gone), stays, &resp.Diagnostics)
+	claim, leave := r.conn.claimToDestroy(ctx, what, groupName(gone), &resp.Diagnostics)
 	if claim == nil {
 		return
 	}

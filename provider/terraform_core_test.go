@@ -274,6 +274,20 @@ func oneError(t *testing.T, diags []*tfprotov6.Diagnostic, words ...string) {
 	}
 }
 
+// oneWarning requires no error, and one warning that has all words.
+func oneWarning(t *testing.T, diags []*tfprotov6.Diagnostic, words ...string) {
+	t.Helper()
+	warnings := warningsOf(diags)
+	if len(warnings) != 1 || failed(diags) {
+		t.Fatalf("got %q and %d warnings, want one: %q", errorsOf(diags), len(warnings), warnings)
+	}
+	for _, w := range words {
+		if !strings.Contains(warnings[0], w) {
+			t.Errorf("warning does not say %q: %s", w, warnings[0])
+		}
+	}
+}
+
 // object makes a value of an object type; a nil entry or a missing one is null.
 func object(typ tftypes.Type, a attrs) tftypes.Value {
 	obj := typ.(tftypes.Object) // only called for objects
