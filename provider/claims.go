@@ -16,6 +16,25 @@ import (
 type claims struct {
 	mu    sync.Mutex
 	known map[string]*claim
+	state map[string]bool // labels of what was read for a state
+}
+
+// sawState notes that the state of this run has what is called label. Only a plan reads a state.
+func (c *claims) sawState(label string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == nil {
+		c.state = map[string]bool{}
+	}
+	c.state[label] = true
+}
+
+// inState says whether the state of this run is known to have what is called label. Terraform reads the
+// old address of an object and plans the new one at once, so that it may come to be known too late.
+func (c *claims) inState(label string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state[label]
 }
 
 // claim is one name in this run.

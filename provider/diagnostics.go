@@ -133,15 +133,16 @@ func (c *connection) guess(err error) string {
 func exists(kind, name, differences, importID string) diag.Diagnostic {
 	return diag.NewErrorDiagnostic(kind+" already exists", fmt.Sprintf(
 		"%q exists already, and not as this configuration would have made it: %s. "+
-			"It was not touched. To manage it with Terraform, import it: terraform import ADDRESS %q. If another address of this configuration had it until now, say so in a moved block",
+			"It was not touched. To manage it with Terraform, import it: terraform import ADDRESS %q. If another address of this configuration had it until now, say so in a moved block. If its own resource is tainted, take that back first: terraform untaint ADDRESS",
 		name, differences, importID))
 }
 
 // inTheWay tells, at the plan of a creation, that the apply will refuse it as exists does, if what is
-// there is still there then. It is no error. Terraform shows a tainted resource, which it destroys first,
-// to the provider as one that is not there. And it plans the creation of a replacement with
+// there is still there then. It is no error: Terraform shows a tainted resource, which it destroys first,
+// to the provider as one that is not there, and it plans the creation of a replacement with
 // create_before_destroy once more in the apply, when it has put the old object aside: it takes that back
 // when the creation fails, but not when that plan does, and would destroy what is live the next time.
+// What the state of the run has is another matter: that is read by a plan, never by an apply.
 func inTheWay(kind, name, differences, importID string) diag.Diagnostic {
 	return diag.NewWarningDiagnostic(kind+" is in the way", fmt.Sprintf(
 		"%q exists already, and not as this configuration would have made it: %s. The apply will refuse to take it over, unless this plan removes it before, as it does with a tainted resource. "+

@@ -28,12 +28,15 @@ func (c *connection) taken(ctx context.Context, p protocol.Preview, want protoco
 	case foreign == "":
 		diags.AddWarning("Stream exists already", fmt.Sprintf(
 			"Stream %q exists, with just these settings, made by %q as this one would be: so a creation leaves it behind whose apply was killed. It is taken into the state as it is, unless the plan replaces it.", p.StreamPrefix, c.requestedBy))
-	case !replaces:
+	case !replaces && (foreign == resharded || !c.claims.inState(streamName(p.StreamPrefix))):
 		diags.Append(inTheWay("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
 	default:
 		diags.Append(exists("Stream", p.StreamPrefix, redact(foreign, c.secrets), p.StreamPrefix))
 	}
 }
+
+// resharded is why a stream is somebody else's that has all that is wanted of it.
+const resharded = "it has been resharded since it was made"
 
 // foreign says why a stream that is there before its creation is somebody else's; "" when it has no
 // shards, and so nothing to lose, or when it is just what this creation, by the same requester,
@@ -52,7 +55,7 @@ func (c *connection) foreign(ctx context.Context, s protocol.Stream, want protoc
 	case last == nil:
 		return "it is not known who made it", nil
 	case last.FromShardCount != 0:
-		return "it has been resharded since it was made", nil
+		return resharded, nil
 	case last.RequestedBy != c.requestedBy:
 		return fmt.Sprintf("it was made by %q, and this is %q", last.RequestedBy, c.requestedBy), nil
 	}

@@ -28,8 +28,12 @@ func (c *connection) preview(ctx context.Context, prefix string, want protocol.S
 	p, err := c.client.PreviewStream(ctx, prefix, protocol.PutStreamRequest{
 		ShardCount: &count, Resharding: want.Resharding, Retention: want.Retention, RequestedBy: c.requestedBy, Reason: "terraform: plan",
 	}, c.dryRun())
-	if err != nil {
-		diags.Append(c.unchecked(fmt.Sprintf("the change of stream %q", prefix), err))
+	switch what := fmt.Sprintf("the change of stream %q", prefix); {
+	case err != nil && creates:
+		diags.Append(c.unasked(what, err))
+		return
+	case err != nil:
+		diags.Append(c.unchecked(what, err))
 		return
 	}
 	tflog.Debug(ctx, "dry run", map[string]any{"stream": prefix, "action": string(p.Action), "generation": p.Generation})
@@ -234,6 +238,11 @@ func (c *connection) unchecked(what string, err error) diag.Diagnostic {
 	if errors.Is(err, protocol.NewError(protocol.CodeUnauthenticated, "")) {
 		return c.diagnose("plan "+what, err)
 	}
+	return c.unasked(what, err)
+}
+
+// unasked is unchecked for a creation, of which no plan is refused for what may pass: see inTheWay.
+func (c *connection) unasked(what string, err error) diag.Diagnostic {
 	return diag.NewWarningDiagnostic(uncheckedTitle, redact(fmt.Sprintf(
 		"What %s would do, and whether it can succeed, is not known: %v\n\nThe apply checks by itself and is as safe as with a checked plan.", what, err), c.secrets))
 }

@@ -1,8 +1,11 @@
 package provider
 
 import (
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/redisstream/terraform-provider-redisstream/sdk/protocol"
 )
 
 // replacement is the second half of the plan of -replace or replace_triggered_by,
@@ -86,6 +89,43 @@ func TestStreamGroupReplacedAsRequested(t *testing.T) {
 	oneWarning(t, again.diags, "is in the way", "member_lease is 30s", "create_before_destroy")
 	_, diags = c.apply(t.Context(), again)
 	oneError(t, diags, `"billing" exists already`)
+}
+
+// What the state of the plan's own run has under another address, or tainted, and with other settings, is
+// refused by the plan: a moved block was forgotten, most likely.
+func TestCreationOfWhatTheStateHas(t *testing.T) {
+	c, _ := setup(t)
+	stream := c.must(c.none(shardCount), orders(2))
+	group := c.must(c.none(streamGroup), billing())
+	for _, tt := range []struct {
+		old     instance
+		changed attrs
+	}{{group, billing(attrs{"member_lease": "1m"})}, {stream, orders(3)}} {
+		c.ok(c.configure(c.config))
+		c.refresh(tt.old)
+		config := c.config
+		c.config = nil // the same run
+		oneError(t, c.plan(c.none(tt.old.kind), tt.changed).diags, "exists already", "moved block", "untaint")
+		c.config = config
+		oneWarning(t, c.plan(c.none(tt.old.kind), tt.changed).diags, "is in the way")
+	}
+}
+
+// Credentials that are bad, too, are for the creation to find.
+func TestCreationPlannedWithBadCredentials(t *testing.T) {
+	c, f := setupGroup(t)
+	f.set(func() {
+		f.intercept = func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			refuse(w, protocol.NewError(protocol.CodeUnauthenticated, "wrong"))
+			return true
+		}
+	})
+	for kind, config := range map[string]attrs{shardCount: orders(2), streamGroup: billing()} {
+		p := c.plan(c.none(kind), config)
+		oneWarning(t, p.diags, "could not be checked", "UNAUTHENTICATED")
+		_, diags := c.apply(t.Context(), p)
+		oneError(t, diags, "Authentication failed")
+	}
 }
 
 // Terraform destroys and creates in any order where the address of an object was changed without a moved

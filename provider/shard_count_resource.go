@@ -64,7 +64,7 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave := r.conn.claim(ctx, what, fmt.Sprintf("stream %q", prefix), twice, &resp.Diagnostics)
+	claim, leave := r.conn.claim(ctx, what, streamName(prefix), twice, &resp.Diagnostics)
 	if claim == nil {
 		return
 	}
@@ -139,6 +139,7 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	ctx = r.conn.logContext(ctx)
 	prefix := m.StreamPrefix.ValueString()
 	what := fmt.Sprintf("read stream %q", prefix)
+	r.conn.claims.sawState(streamName(prefix))
 
 	s, err := r.conn.client.Stream(ctx, prefix)
 	if errors.Is(err, protocol.ErrStreamNotFound) {
@@ -266,7 +267,7 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 	ctx, cancel := context.WithTimeout(parent, wait)
 	defer cancel()
 
-	claim, leave := r.conn.claimToDestroy(ctx, what, fmt.Sprintf("stream %q", prefix), &resp.Diagnostics)
+	claim, leave := r.conn.claimToDestroy(ctx, what, streamName(prefix), &resp.Diagnostics)
 	if claim == nil {
 		return
 	}
@@ -327,6 +328,9 @@ func (r *shardCountResource) Delete(ctx context.Context, req resource.DeleteRequ
 				"the next plan of it makes it anew, where the stream exists.", prefix, strings.Join(left, ", ")), r.conn.secrets))
 	}
 }
+
+// streamName is what a stream is called in messages and claims.
+func streamName(prefix string) string { return fmt.Sprintf("stream %q", prefix) }
 
 // removeStream deletes the stream that was seen. A request whose answer was lost is looked after: it is
 // done, or it is sent again.

@@ -181,12 +181,12 @@ func (c *connection) takenGroup(ctx context.Context, want protocol.Group, privat
 	switch {
 	case errors.Is(err, protocol.ErrGroupNotFound), errors.Is(err, protocol.ErrStreamNotFound):
 	case err != nil:
-		diags.Append(c.unchecked(fmt.Sprintf("the creation of %s", groupName(want)), err))
+		diags.Append(c.unasked(fmt.Sprintf("the creation of %s", groupName(want)), err))
 	case sameGroupSpec(g, want):
 		diags.AddWarning("Consumer group exists already", fmt.Sprintf(
 			"%s exists, with just these settings, as a creation leaves it behind whose apply was killed. It is taken into the state as it is, and goes on where it has read to, unless the plan replaces it. "+
 				"If it is somebody else's, do not apply.", capital(groupName(want))))
-	case !replaces:
+	case !replaces && !c.claims.inState(groupName(want)):
 		diags.Append(inTheWay("Consumer group", want.ConsumerGroup, groupDifferences(g.Spec, want.Spec), want.StreamPrefix+"/"+want.ConsumerGroup))
 	default:
 		diags.Append(groupExists(g, want))

@@ -227,6 +227,7 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 	}
 	ctx = r.conn.logContext(ctx)
 	prefix, group := m.StreamPrefix.ValueString(), m.ConsumerGroup.ValueString()
+	r.conn.claims.sawState(groupName(m.wanted()))
 
 	g, err := r.conn.client.Group(ctx, prefix, group)
 	switch {
