@@ -28,6 +28,22 @@ func TestStalePlanOfAnotherStream(t *testing.T) {
 	c.ok(diags)
 }
 
+// One that was made anew just as the plan wants it is taken, and is what the state rests on from then on.
+func TestStreamMadeAnewAsPlanned(t *testing.T) {
+	c, f := setup(t)
+	i := c.must(c.none(shardCount), orders(2))
+	f.set(func() { f.streams["orders"].CreatedAt = time.Date(2026, 11, 30, 1, 0, 0, 0, time.UTC) })
+	change := c.plan(c.refresh(i), orders(3))
+	f.set(func() {
+		s := f.streams["orders"]
+		s.CreatedAt, s.Spec.ShardCount, s.Status.ShardCount = s.CreatedAt.Add(time.Minute), 3, 3
+	})
+	i, diags := c.apply(t.Context(), change)
+	c.ok(diags)
+	_, diags = c.apply(t.Context(), c.plan(i, orders(4))) // without a refresh
+	c.ok(diags)
+}
+
 // A stream that was removed since the plan is no mistake of the configuration.
 func TestStalePlanOfNoStream(t *testing.T) {
 	c, f := setup(t)

@@ -218,6 +218,7 @@ func (r *shardCountResource) Update(ctx context.Context, req resource.UpdateRequ
 	// shows what it has: the new policy and resharding, but the shard count before. Then it shows the
 	// plan, and rests on what was declared, whatever somebody else has changed meanwhile.
 	declared := s.Generation
+	resp.Diagnostics.Append(rememberMade(parent, resp.Private, s.CreatedAt)...) // one that was made anew as it is wanted is taken
 	save := func(s protocol.Stream, last *protocol.Resharding) {
 		resp.Diagnostics.Append(rememberSeen(parent, resp.Private, state.goesWith(), s.Generation)...)
 		state.observe(parent, s, last)
