@@ -91,17 +91,22 @@ func delay(c *coordinator, path string, done bool) (held chan struct{}, fault ht
 }
 
 // Ctrl-C while a group is created whose answer does not come: it is in the state, untainted, and
-// the next plan has nothing to do. Had nothing come of it, the next apply makes it.
+// the next plan has nothing to do. Had nothing come of it, the next apply makes it. A supervisor that
+// ends Terraform and all that it has started (timeout, systemd) does the same.
 func TestAccGroupCreateInterrupted(t *testing.T) {
 	acceptance(t)
-	for name, done := range map[string]bool{"carried out": true, "not carried out": false} {
+	for name, tt := range map[string]struct {
+		done   bool
+		signal syscall.Signal
+	}{"carried out": {true, syscall.SIGINT}, "not carried out": {false, syscall.SIGINT}, "terminated": {true, syscall.SIGTERM}} {
 		t.Run(name, func(t *testing.T) {
+			done := tt.done
 			c, f, w, prefix := groupWorkdir(t)
 			held, fault := delay(c, "/coord/v1/streams/"+prefix+"/groups/billing", done)
 			f.fault.Store(&fault)
 			cmd, out := w.start(nil, "apply", "-auto-approve", "-no-color")
 			<-held
-			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+			if err := syscall.Kill(-cmd.Process.Pid, tt.signal); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // what it says counts
