@@ -91,7 +91,9 @@ func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []
 	case len(parts) == 1 && r.Method == http.MethodGet:
 		reply(w, http.StatusOK, s)
 	case len(parts) == 1 && r.Method == http.MethodDelete:
-		if s.Status.ShardCount != 0 {
+		var req protocol.DeleteStreamRequest
+		_ = json.Unmarshal(body, &req) // an unreadable body forces nothing
+		if s.Status.ShardCount != 0 && !(req.Force && req.Confirm == prefix) {
 			refuse(w, protocol.NewError(protocol.CodeStreamNotEmpty, "scale it to 0 first"))
 			return
 		}
@@ -282,7 +284,7 @@ func (f *fakeCoordinator) group(w http.ResponseWriter, r *http.Request, s *proto
 			return
 		}
 		if g == nil {
-			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: !f.slow, CreatedAt: time.Now()}
+			g = &protocol.Group{StreamPrefix: s.StreamPrefix, ConsumerGroup: name, State: protocol.GroupEmpty, Ready: !f.slow, CreatedAt: time.Now().Add(-time.Hour)}
 			f.groups[key] = g
 		}
 		if spec := req.WithDefaults(); spec != g.Spec {

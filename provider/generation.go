@@ -77,6 +77,14 @@ func rememberMade(ctx context.Context, p privateData, made time.Time) diag.Diagn
 	return p.SetKey(ctx, madeKey, text)
 }
 
+// madeJustNow says whether rememberMade was told of a time so near that a replica of the coordinator may
+// not know yet what was made.
+func madeJustNow(ctx context.Context, p privateData) bool {
+	text, diags := p.GetKey(ctx, madeKey)
+	var made time.Time
+	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && time.Since(made).Abs() < consistencyWindow
+}
+
 // anotherSince says whether what was made at that time is not what rememberMade was told of.
 func anotherSince(ctx context.Context, p privateData, seen time.Time) bool {
 	text, diags := p.GetKey(ctx, madeKey)

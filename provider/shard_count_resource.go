@@ -92,6 +92,11 @@ func (r *shardCountResource) Create(ctx context.Context, req resource.CreateRequ
 	}
 
 	s, id, err := op.declare(ctx, prefix, want, seen, "terraform: "+what)
+	if err != nil && ctx.Err() != nil { // what was asked for may be done all the same
+		if made, on := op.lastLook(parent, prefix, want); made != nil {
+			s, id, err = *made, on, nil
+		}
+	}
 	if err != nil {
 		resp.Diagnostics.Append(r.conn.diagnose(what, err))
 		return
@@ -142,6 +147,11 @@ func (r *shardCountResource) Read(ctx context.Context, req resource.ReadRequest,
 	r.conn.claims.sawState(streamName(prefix))
 
 	s, err := r.conn.client.Stream(ctx, prefix)
+	for errors.Is(err, protocol.ErrStreamNotFound) && madeJustNow(ctx, req.Private) {
+		if err = pause(ctx, askAgain); err == nil {
+			s, err = r.conn.client.Stream(ctx, prefix)
+		}
+	}
 	if errors.Is(err, protocol.ErrStreamNotFound) {
 		resp.Diagnostics.AddWarning("Stream is gone", fmt.Sprintf("The coordinator has no stream %q; it is removed from the state.", prefix))
 		resp.State.RemoveResource(ctx)

@@ -56,6 +56,26 @@ func (o operation) declare(ctx context.Context, prefix string, want protocol.Str
 	return protocol.Stream{}, "", last
 }
 
+// lastLook looks once more what has become of a creation that was ended while its request was under way:
+// the stream, and the resharding that leads it to the wanted count; nil when there is none, or another.
+// Whoever ended it does not wait long for that.
+func (o operation) lastLook(parent context.Context, prefix string, want protocol.StreamSpec) (made *protocol.Stream, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), latestWithin)
+	defer cancel()
+	s, err := o.conn.client.Stream(ctx, prefix)
+	if err != nil || !sameSpec(s.Spec, want) {
+		return nil, ""
+	}
+	if foreign, err := o.conn.foreign(ctx, s, want); err != nil || foreign != "" {
+		return nil, ""
+	}
+	id, leads, err := o.onItsWay(ctx, s, want.ShardCount)
+	if err != nil || !leads {
+		return nil, ""
+	}
+	return &s, id
+}
+
 // onItsWay says whether a stream that is to have count shards has them (id is "" then), or is led
 // there by the resharding id.
 func (o operation) onItsWay(ctx context.Context, s protocol.Stream, count int) (id string, done bool, err error) {

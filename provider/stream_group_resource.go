@@ -229,9 +229,17 @@ func (r *streamGroupResource) Read(ctx context.Context, req resource.ReadRequest
 	prefix, group := m.StreamPrefix.ValueString(), m.ConsumerGroup.ValueString()
 	r.conn.claims.sawState(groupName(m.wanted()))
 
+	gone := func(err error) bool {
+		return errors.Is(err, protocol.ErrGroupNotFound) || errors.Is(err, protocol.ErrStreamNotFound)
+	}
 	g, err := r.conn.client.Group(ctx, prefix, group)
+	for gone(err) && madeJustNow(ctx, req.Private) {
+		if err = pause(ctx, askAgain); err == nil {
+			g, err = r.conn.client.Group(ctx, prefix, group)
+		}
+	}
 	switch {
-	case errors.Is(err, protocol.ErrGroupNotFound), errors.Is(err, protocol.ErrStreamNotFound):
+	case gone(err):
 		resp.Diagnostics.AddWarning("Consumer group is gone", fmt.Sprintf(
 			"The coordinator has no consumer group %q of stream %q; it is removed from the state.", group, prefix))
 		resp.State.RemoveResource(ctx)
