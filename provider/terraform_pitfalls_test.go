@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -266,51 +267,140 @@ resource "redisstream_stream_group" "g" {
 	}
 }
 
-// Each argument alone: an update in place, and nothing to do afterwards.
+// oneArgument is one of a resource, alone: what it makes of the defaults that the coordinator has.
+type oneArgument[spec any] struct {
+	name, text string
+	set        func(*spec) // nil for what the coordinator has no part in
+	ignored    bool        // a change of it alone is no change
+}
+
+// Each argument alone: an update in place of the base and one back to it, nothing to do after
+// either, and the coordinator has what was set and nothing else. Every argument has a stream or a
+// group of its own, so that two applies do for all of them.
 func TestAccEachArgument(t *testing.T) {
 	acceptance(t)
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
-	config := func(stream, group string) string {
-		return "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n" + c.config(`
-resource "redisstream_shard_count" "s" {
-  stream_prefix = %q
-  %s
-}
-resource "redisstream_stream_group" "g" {
-  stream_prefix  = redisstream_shard_count.s.stream_prefix
-  consumer_group = "billing"
-  %s
-}
-`, prefix, stream, group)
+	streams := []oneArgument[protocol.StreamSpec]{
+		{"shard_count", "", func(s *protocol.StreamSpec) { s.ShardCount = 3 }, false}, // the base has it as well: 2
+		{"strategy", `strategy = "online"`, func(s *protocol.StreamSpec) { s.Resharding.Strategy = protocol.StrategyOnline }, false},
+		{"drain_scope", `drain_scope = "removed"`, func(s *protocol.StreamSpec) { s.Resharding.DrainScope = protocol.DrainRemoved }, false},
+		{"retire", `retire = "archive"`, func(s *protocol.StreamSpec) { s.Resharding.Retire = protocol.RetireArchive }, false},
+		{"pause_timeout", `pause_timeout = "20s"`, func(s *protocol.StreamSpec) { s.Resharding.PauseTimeoutMs = 20_000 }, false},
+		{"drain_timeout", `drain_timeout = "20m"`, func(s *protocol.StreamSpec) { s.Resharding.DrainTimeoutMs = 1_200_000 }, false},
+		{"on_timeout", `on_timeout = "fail"`, func(s *protocol.StreamSpec) { s.Resharding.OnTimeout = protocol.OnTimeoutFail }, false},
+		{"ignore_groups", `ignore_groups = ["old"]`, func(s *protocol.StreamSpec) { s.Resharding.IgnoreGroups = []string{"old"} }, false},
+		{"retention-acked", `retention = { policy = "acked" }`, func(s *protocol.StreamSpec) { s.Retention.Policy = protocol.RetentionAcked }, false},
+		{"retention-max_age", `retention = { policy = "max_age", max_age = "1h" }`, func(s *protocol.StreamSpec) {
+			s.Retention = protocol.Retention{Policy: protocol.RetentionMaxAge, MaxAgeMs: 3_600_000}
+		}, false},
+		{"retention-max_len", `retention = { policy = "max_len", max_len = 1000 }`, func(s *protocol.StreamSpec) {
+			s.Retention = protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 1000}
+		}, false},
+		{"deletion_protection", `deletion_protection = false`, nil, false},
+		{"skip_destroy", `skip_destroy = true`, nil, false},
+		{"force_destroy", fmt.Sprintf("force_destroy = %q", prefix+"-force_destroy"), nil, false},
+		{"reason", `reason = "more to do"`, nil, true},
+		{"timeouts-create", `timeouts = { create = "5m" }`, nil, false},
+		{"timeouts-update", `timeouts = { update = "5m" }`, nil, false},
+		{"timeouts-delete", `timeouts = { delete = "5m" }`, nil, false},
 	}
-	w := newWorkdir(t, "")
-	step := func(stream, group string) string {
+	groups := []oneArgument[protocol.GroupSpec]{
+		{"member_lease", `member_lease = "30s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 30_000, 6000 }, false},
+		{"heartbeat_interval", `heartbeat_interval = "2s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 10_000, 2000 }, false},
+		{"rebalance_timeout", `rebalance_timeout = "10s"`, func(g *protocol.GroupSpec) { g.RebalanceTimeoutMs = 10_000 }, false},
+		{"deletion_protection", `deletion_protection = false`, nil, false},
+		{"skip_destroy", `skip_destroy = true`, nil, false},
+		{"force_destroy", `force_destroy = true`, nil, false},
+		{"reason", `reason = "more to do"`, nil, true},
+		{"timeouts-create", `timeouts = { create = "1m" }`, nil, false},
+		{"timeouts-update", `timeouts = { update = "1m" }`, nil, false},
+		{"timeouts-delete", `timeouts = { delete = "1m" }`, nil, false},
+	}
+	changed := 0
+	for _, a := range streams {
+		if !a.ignored {
+			changed++
+		}
+	}
+	for _, a := range groups {
+		if !a.ignored {
+			changed++
+		}
+	}
+	config := func(set bool) string {
+		text := "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n" +
+			c.config("resource \"redisstream_shard_count\" \"groups\" {\n  stream_prefix = %q\n  shard_count = 1\n}\n", prefix)
+		for _, a := range streams {
+			shards := 2
+			switch {
+			case !set:
+				a.text = ""
+			case a.name == "shard_count":
+				shards = 3
+			}
+			text += fmt.Sprintf("resource \"redisstream_shard_count\" %q {\n  stream_prefix = %q\n  shard_count = %d\n  %s\n}\n", a.name, prefix+"-"+a.name, shards, a.text)
+		}
+		for _, a := range groups {
+			if !set {
+				a.text = ""
+			}
+			text += fmt.Sprintf("resource \"redisstream_stream_group\" %q {\n  stream_prefix = redisstream_shard_count.groups.stream_prefix\n  consumer_group = %q\n  %s\n}\n", a.name, a.name, a.text)
+		}
+		return text
+	}
+	// compare wants the defaults of the coordinator, with what was set, and one generation more for
+	// each change that the coordinator was told of.
+	compare := func(set bool, changes int64) {
 		t.Helper()
-		w.write("main.tf", config(stream, group))
-		out := w.terraform(0, nil, "apply", "-auto-approve", "-no-color")
+		for _, a := range streams {
+			want, generation := protocol.StreamSpec{ShardCount: 2, Resharding: protocol.DefaultPolicy(), Retention: protocol.Retention{}.WithDefaults()}, int64(1)
+			if a.set != nil {
+				generation += changes
+				if set {
+					a.set(&want)
+				}
+			}
+			s, err := c.client.Stream(t.Context(), prefix+"-"+a.name)
+			if len(s.Spec.Resharding.IgnoreGroups) == 0 {
+				s.Spec.Resharding.IgnoreGroups = nil
+			}
+			if err != nil || !reflect.DeepEqual(s.Spec, want) || s.Generation != generation || s.Status.ShardCount != want.ShardCount {
+				t.Errorf("%s of a stream, set: %t: generation %d with %d shards and %+v, want generation %d with %+v; %v", a.name, set, s.Generation, s.Status.ShardCount, s.Spec, generation, want, err)
+			}
+		}
+		for _, a := range groups {
+			want, generation := protocol.DefaultGroupSpec(), int64(1)
+			if a.set != nil {
+				generation += changes
+				if set {
+					a.set(&want)
+				}
+			}
+			g, err := c.client.Group(t.Context(), prefix, a.name)
+			if err != nil || g.Spec != want || g.Generation != generation {
+				t.Errorf("%s of a group, set: %t: generation %d with %+v, want generation %d with %+v; %v", a.name, set, g.Generation, g.Spec, generation, want, err)
+			}
+		}
+	}
+
+	w := newWorkdir(t, "")
+	for changes, set := range []bool{false, true, false} {
+		w.write("main.tf", config(set))
+		says := fmt.Sprintf("0 added, %d changed, 0 destroyed", changed)
+		if changes == 0 {
+			says = fmt.Sprintf("%d added, 0 changed, 0 destroyed", len(streams)+len(groups)+1)
+		}
+		if out := w.terraform(0, nil, "apply", "-auto-approve", "-no-color"); !strings.Contains(out, says) {
+			t.Errorf("set: %t: not %q:\n%s", set, says, out)
+		}
 		w.terraform(0, nil, "plan", "-detailed-exitcode")
-		return out
-	}
-	step("shard_count = 2", "")
-	for _, argument := range []string{
-		`strategy = "online"`, `drain_scope = "removed"`, `retire = "archive"`, `pause_timeout = "20s"`, `drain_timeout = "20m"`, `on_timeout = "fail"`,
-		`ignore_groups = ["old"]`, `retention = { policy = "max_len", max_len = 1000 }`, `retention = { policy = "acked" }`, `deletion_protection = false`,
-		`skip_destroy = true`, fmt.Sprintf("force_destroy = %q", prefix), `timeouts = { update = "5m" }`, "",
-	} {
-		if out := step("shard_count = 2\n  "+argument, ""); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
-			t.Errorf("%s:\n%s", argument, out)
+		compare(set, int64(changes))
+		for _, address := range []string{"redisstream_shard_count.reason", "redisstream_stream_group.reason"} {
+			if state := w.stateOf(address); state["reason"] != "" {
+				t.Errorf("%s, set: %t: the state has the reason %v, but no change was made for it", address, set, state["reason"])
+			}
 		}
-	}
-	for _, argument := range []string{
-		`member_lease = "30s"`, `heartbeat_interval = "2s"`, `rebalance_timeout = "10s"`, `deletion_protection = false`, `skip_destroy = true`, `force_destroy = true`, "",
-	} {
-		if out := step("shard_count = 2", argument); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
-			t.Errorf("%s:\n%s", argument, out)
-		}
-	}
-	if out := step("shard_count = 3", ""); !strings.Contains(out, "0 added, 1 changed, 0 destroyed") {
-		t.Errorf("shard_count:\n%s", out)
 	}
 }
 
