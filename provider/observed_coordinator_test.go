@@ -27,6 +27,9 @@ type observed struct {
 	life   time.Duration         // longest life of a token
 	pages  []int                 // limits that were asked for
 	plain  int                   // routings that were asked for as a producer would
+
+	health   protocol.Health
+	versions protocol.Compatibility
 }
 
 // session is that of a session token.
@@ -79,7 +82,11 @@ func (o *observed) revokeToken(w http.ResponseWriter, token string) {
 
 func observe(t *testing.T, f *fakeCoordinator) *observed {
 	t.Helper()
-	o := &observed{fakeCoordinator: f, tokens: map[string]bool{}, opened: map[string]*session{}, life: 24 * time.Hour}
+	o := &observed{
+		fakeCoordinator: f, tokens: map[string]bool{}, opened: map[string]*session{}, life: 24 * time.Hour,
+		health:   protocol.Health{Status: "UP", CoordinatorID: "c-1", Redis: "UP", Loop: "UP", Version: "1.2.3"},
+		versions: protocol.Compatibility{Current: 1, Supported: protocol.VersionRange{Min: 1, Max: 2}},
+	}
 	f.set(func() { f.intercept = o.serve })
 	return o
 }
@@ -102,9 +109,9 @@ func (o *observed) serve(w http.ResponseWriter, r *http.Request, body []byte) bo
 	case path == "/monitoring/session":
 		reply(w, http.StatusOK, protocol.Session{Authenticated: true, Username: "terraform", Roles: []string{"WRITE", "READ"}})
 	case path == "/monitoring/health":
-		reply(w, http.StatusOK, protocol.Health{Status: "UP", CoordinatorID: "c-1", Redis: "UP", Loop: "UP", Version: "1.2.3"})
+		reply(w, http.StatusOK, o.health)
 	case path == "/monitoring/compatibility":
-		reply(w, http.StatusOK, protocol.Compatibility{Current: 1, Supported: protocol.VersionRange{Min: 1, Max: 2}})
+		reply(w, http.StatusOK, o.versions)
 	case path == "/monitoring/groups":
 		var l protocol.GroupList
 		o.set(func() {
@@ -202,7 +209,7 @@ func (o *observed) audit(w http.ResponseWriter, r *http.Request) {
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	o.pages = append(o.pages, limit)
 	begin, _ := strconv.Atoi(q.Get("cursor"))
-	var l protocol.AuditList
+	l := protocol.AuditList{Events: []protocol.AuditEvent{}}
 	at := begin
 	for ; at < len(o.events) && len(l.Events) < min(limit, 400); at++ { // a page may be shorter than asked for
 		if a := q.Get("action"); a == "" || a == o.events[at].Action {
