@@ -93,7 +93,7 @@ func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []
 	case len(parts) == 1 && r.Method == http.MethodDelete:
 		var req protocol.DeleteStreamRequest
 		_ = json.Unmarshal(body, &req) // an unreadable body forces nothing
-		if s.Status.ShardCount != 0 && !(req.Force && req.Confirm == prefix) {
+		if forced := req.Force && req.Confirm == prefix; s.Status.ShardCount != 0 && !forced {
 			refuse(w, protocol.NewError(protocol.CodeStreamNotEmpty, "scale it to 0 first"))
 			return
 		}
