@@ -297,6 +297,8 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	advice := fmt.Sprintf("\n\nThe stream keeps its %s. Remove the cause and %s again.", plural(r.FromShardCount, "shard"), again)
 	if len(r.WaitingFor) > 0 {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
+	}
+	if strings.Contains(r.Error, "timeout of") { // it waited in vain; nobody has asked for the end
 		advice += " A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. " +
 			"What it has not read on shards that are removed is lost to it then."
 	}

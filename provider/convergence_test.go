@@ -44,19 +44,19 @@ func TestWhyAWaitEnded(t *testing.T) {
 // waited for.
 func TestAdviceAfterARollback(t *testing.T) {
 	var c connection
-	drain := []string{"group g has 3 pending on shard 0"}
+	drain := "pause timeout of 30s passed in DRAINING: shard 0: group g has 3 pending"
 	for _, tt := range []struct {
-		name    string
-		to      int
-		waiting []string
-		again   string
-		groups  bool
+		name   string
+		to     int
+		why    string
+		again  string
+		groups bool
 	}{
 		{"a change that waited for a group", 4, drain, "apply again", true},
 		{"a destroy that waited for a group", 0, drain, "destroy again", true},
-		{"a change that was rolled back on request", 4, nil, "apply again", false},
+		{"a change that was rolled back on request", 4, "rollback requested by ann: a mistake", "apply again", false},
 	} {
-		r := protocol.Resharding{StreamPrefix: "orders", FromShardCount: 2, ToShardCount: tt.to, Phase: protocol.PhaseRolledBack, WaitingFor: tt.waiting}
+		r := protocol.Resharding{StreamPrefix: "orders", FromShardCount: 2, ToShardCount: tt.to, Phase: protocol.PhaseRolledBack, Error: tt.why}
 		text := c.ended(r).Detail()
 		if !strings.Contains(text, "Remove the cause and "+tt.again) || strings.Contains(text, "nobody reads for") != tt.groups {
 			t.Errorf("%s: %s", tt.name, text)
