@@ -233,13 +233,22 @@ func TestAccT1Interrupted(t *testing.T) {
 	}
 
 	cmd, out = w.start([]string{"TF_LOG_PROVIDER=INFO"}, "apply", "-auto-approve", "-var=shards=4")
-	eventually(t, "the second apply attaches", func() bool { return strings.Contains(out.String(), "attaching to a resharding") })
+	eventually(t, "the second apply attaches, and waits", func() bool {
+		_, after, attached := strings.Cut(out.String(), "attaching to a resharding")
+		return attached && strings.Contains(after, "resharding has entered phase DRAINING")
+	})
 	ack()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out.String(), "resharding has entered phase COMPLETED") {
-		t.Errorf("phases are not logged:\n%s", out)
+	for phase, extra := range map[string]string{"DRAINING": "waiting_for=", "COMPLETED": "phase=COMPLETED"} {
+		_, line, logged := strings.Cut(out.String(), "resharding has entered phase "+phase)
+		line, _, _ = strings.Cut(line, "\n")
+		for _, field := range []string{"from_shard_count=2", "to_shard_count=4", "resharding_id=" + id, extra} {
+			if !logged || !strings.Contains(line, field) {
+				t.Errorf("phase %s is not logged with %s: %q\n%s", phase, field, line, out)
+			}
+		}
 	}
 	list, err := c.client.Reshardings(t.Context(), prefix)
 	if err != nil || len(list.Reshardings) != 2 || list.Reshardings[0].ReshardingID != id || list.Reshardings[0].Phase != protocol.PhaseCompleted {
