@@ -271,7 +271,6 @@ resource "redisstream_stream_group" "g" {
 type oneArgument[spec any] struct {
 	name, text string
 	set        func(*spec) // nil for what the coordinator has no part in
-	ignored    bool        // a change of it alone is no change
 }
 
 // Each argument alone: an update in place of the base and one back to it, nothing to do after
@@ -282,52 +281,42 @@ func TestAccEachArgument(t *testing.T) {
 	c := startCoordinator(t, redistest.Shared(t))
 	prefix := redistest.Prefix(t)
 	streams := []oneArgument[protocol.StreamSpec]{
-		{"shard_count", "", func(s *protocol.StreamSpec) { s.ShardCount = 3 }, false}, // the base has it as well: 2
-		{"strategy", `strategy = "online"`, func(s *protocol.StreamSpec) { s.Resharding.Strategy = protocol.StrategyOnline }, false},
-		{"drain_scope", `drain_scope = "removed"`, func(s *protocol.StreamSpec) { s.Resharding.DrainScope = protocol.DrainRemoved }, false},
-		{"retire", `retire = "archive"`, func(s *protocol.StreamSpec) { s.Resharding.Retire = protocol.RetireArchive }, false},
-		{"pause_timeout", `pause_timeout = "20s"`, func(s *protocol.StreamSpec) { s.Resharding.PauseTimeoutMs = 20_000 }, false},
-		{"drain_timeout", `drain_timeout = "20m"`, func(s *protocol.StreamSpec) { s.Resharding.DrainTimeoutMs = 1_200_000 }, false},
-		{"on_timeout", `on_timeout = "fail"`, func(s *protocol.StreamSpec) { s.Resharding.OnTimeout = protocol.OnTimeoutFail }, false},
-		{"ignore_groups", `ignore_groups = ["old"]`, func(s *protocol.StreamSpec) { s.Resharding.IgnoreGroups = []string{"old"} }, false},
-		{"retention-acked", `retention = { policy = "acked" }`, func(s *protocol.StreamSpec) { s.Retention.Policy = protocol.RetentionAcked }, false},
+		{"shard_count", "", func(s *protocol.StreamSpec) { s.ShardCount = 3 }}, // the base has it as well: 2
+		{"strategy", `strategy = "online"`, func(s *protocol.StreamSpec) { s.Resharding.Strategy = protocol.StrategyOnline }},
+		{"drain_scope", `drain_scope = "removed"`, func(s *protocol.StreamSpec) { s.Resharding.DrainScope = protocol.DrainRemoved }},
+		{"retire", `retire = "archive"`, func(s *protocol.StreamSpec) { s.Resharding.Retire = protocol.RetireArchive }},
+		{"pause_timeout", `pause_timeout = "20s"`, func(s *protocol.StreamSpec) { s.Resharding.PauseTimeoutMs = 20_000 }},
+		{"drain_timeout", `drain_timeout = "20m"`, func(s *protocol.StreamSpec) { s.Resharding.DrainTimeoutMs = 1_200_000 }},
+		{"on_timeout", `on_timeout = "fail"`, func(s *protocol.StreamSpec) { s.Resharding.OnTimeout = protocol.OnTimeoutFail }},
+		{"ignore_groups", `ignore_groups = ["old"]`, func(s *protocol.StreamSpec) { s.Resharding.IgnoreGroups = []string{"old"} }},
+		{"retention-acked", `retention = { policy = "acked" }`, func(s *protocol.StreamSpec) { s.Retention.Policy = protocol.RetentionAcked }},
 		{"retention-max_age", `retention = { policy = "max_age", max_age = "1h" }`, func(s *protocol.StreamSpec) {
 			s.Retention = protocol.Retention{Policy: protocol.RetentionMaxAge, MaxAgeMs: 3_600_000}
-		}, false},
+		}},
 		{"retention-max_len", `retention = { policy = "max_len", max_len = 1000 }`, func(s *protocol.StreamSpec) {
 			s.Retention = protocol.Retention{Policy: protocol.RetentionMaxLen, MaxLen: 1000}
-		}, false},
-		{"deletion_protection", `deletion_protection = false`, nil, false},
-		{"skip_destroy", `skip_destroy = true`, nil, false},
-		{"force_destroy", fmt.Sprintf("force_destroy = %q", prefix+"-force_destroy"), nil, false},
-		{"reason", `reason = "more to do"`, nil, true},
-		{"timeouts-create", `timeouts = { create = "5m" }`, nil, false},
-		{"timeouts-update", `timeouts = { update = "5m" }`, nil, false},
-		{"timeouts-delete", `timeouts = { delete = "5m" }`, nil, false},
+		}},
+		{"deletion_protection", `deletion_protection = false`, nil},
+		{"skip_destroy", `skip_destroy = true`, nil},
+		{"force_destroy", fmt.Sprintf("force_destroy = %q", prefix+"-force_destroy"), nil},
+		{"reason", `reason = "more to do"`, nil}, // a change of it alone is none
+		{"timeouts-create", `timeouts = { create = "5m" }`, nil},
+		{"timeouts-update", `timeouts = { update = "5m" }`, nil},
+		{"timeouts-delete", `timeouts = { delete = "5m" }`, nil},
 	}
 	groups := []oneArgument[protocol.GroupSpec]{
-		{"member_lease", `member_lease = "30s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 30_000, 6000 }, false},
-		{"heartbeat_interval", `heartbeat_interval = "2s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 10_000, 2000 }, false},
-		{"rebalance_timeout", `rebalance_timeout = "10s"`, func(g *protocol.GroupSpec) { g.RebalanceTimeoutMs = 10_000 }, false},
-		{"deletion_protection", `deletion_protection = false`, nil, false},
-		{"skip_destroy", `skip_destroy = true`, nil, false},
-		{"force_destroy", `force_destroy = true`, nil, false},
-		{"reason", `reason = "more to do"`, nil, true},
-		{"timeouts-create", `timeouts = { create = "1m" }`, nil, false},
-		{"timeouts-update", `timeouts = { update = "1m" }`, nil, false},
-		{"timeouts-delete", `timeouts = { delete = "1m" }`, nil, false},
+		{"member_lease", `member_lease = "30s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 30_000, 6000 }},
+		{"heartbeat_interval", `heartbeat_interval = "2s"`, func(g *protocol.GroupSpec) { g.MemberLeaseMs, g.HeartbeatIntervalMs = 10_000, 2000 }},
+		{"rebalance_timeout", `rebalance_timeout = "10s"`, func(g *protocol.GroupSpec) { g.RebalanceTimeoutMs = 10_000 }},
+		{"deletion_protection", `deletion_protection = false`, nil},
+		{"skip_destroy", `skip_destroy = true`, nil},
+		{"force_destroy", `force_destroy = true`, nil},
+		{"reason", `reason = "more to do"`, nil}, // a change of it alone is none
+		{"timeouts-create", `timeouts = { create = "1m" }`, nil},
+		{"timeouts-update", `timeouts = { update = "1m" }`, nil},
+		{"timeouts-delete", `timeouts = { delete = "1m" }`, nil},
 	}
-	changed := 0
-	for _, a := range streams {
-		if !a.ignored {
-			changed++
-		}
-	}
-	for _, a := range groups {
-		if !a.ignored {
-			changed++
-		}
-	}
+	changed := len(streams) + len(groups) - 2 // all but the reasons
 	config := func(set bool) string {
 		text := "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n" +
 			c.config("resource \"redisstream_shard_count\" \"groups\" {\n  stream_prefix = %q\n  shard_count = 1\n}\n", prefix)
