@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/redisstream/terraform-provider-redisstream/internal/redistest"
 	"github.com/redisstream/terraform-provider-redisstream/sdk/client"
@@ -273,6 +276,19 @@ type oneArgument[spec any] struct {
 	set        func(*spec) // nil for what the coordinator has no part in
 }
 
+// complete wants every argument of the schema, but for those that cannot be changed in place.
+func complete[spec any](t *testing.T, r resource.Resource, arguments []oneArgument[spec], fixed ...string) {
+	t.Helper()
+	var resp resource.SchemaResponse
+	r.Schema(t.Context(), resource.SchemaRequest{}, &resp)
+	for name, a := range resp.Schema.Attributes {
+		tried := func(o oneArgument[spec]) bool { return strings.Split(o.name, "-")[0] == name }
+		if (a.IsRequired() || a.IsOptional()) && !slices.Contains(fixed, name) && !slices.ContainsFunc(arguments, tried) {
+			t.Errorf("%T: %s is not among the arguments that are changed", r, name)
+		}
+	}
+}
+
 // Each argument alone: an update in place of the base and one back to it, nothing to do after
 // either, and the coordinator has what was set and nothing else. Every argument has a stream or a
 // group of its own, so that two applies do for all of them.
@@ -316,6 +332,8 @@ func TestAccEachArgument(t *testing.T) {
 		{"timeouts-update", `timeouts = { update = "1m" }`, nil},
 		{"timeouts-delete", `timeouts = { delete = "1m" }`, nil},
 	}
+	complete(t, &shardCountResource{}, streams, "stream_prefix")
+	complete(t, &streamGroupResource{}, groups, "stream_prefix", "consumer_group", "start_position")
 	changed := len(streams) + len(groups) - 2 // all but the reasons
 	config := func(set bool) string {
 		text := "terraform {\n  required_providers {\n    redisstream = { source = \"redisstream/redisstream\" }\n  }\n}\n" +
