@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -189,7 +190,10 @@ func (o operation) confirmGone(ctx context.Context, was protocol.Stream) error {
 		case !now.CreatedAt.Equal(was.CreatedAt):
 			return nil
 		}
-		if time.Since(started) > consistencyWindow || pause(ctx, askAgain) != nil {
+		if err := pause(ctx, askAgain); err != nil {
+			return fmt.Errorf("not known whether it is gone: %w", err)
+		}
+		if time.Since(started) > consistencyWindow {
 			return fmt.Errorf("%w: its removal was answered as done, but the coordinator still has it", client.ErrUnexpectedAnswer)
 		}
 	}
@@ -280,6 +284,16 @@ func reached(r protocol.Resharding, count int) bool {
 	return r.FromShardCount == count
 }
 
+// undoneWhileDraining says whether a resharding was undone in a phase that waits for consumer groups.
+func undoneWhileDraining(r protocol.Resharding) bool {
+	for _, span := range slices.Backward(r.Phases) {
+		if span.Phase != protocol.PhaseRollingBack && !span.Phase.Terminal() {
+			return span.Phase == protocol.PhaseDraining || span.Phase == protocol.PhaseDrainingRemoved
+		}
+	}
+	return false
+}
+
 // ended is the diagnostic for a resharding that ended without reaching its aim.
 func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	outcome := "was rolled back"
@@ -298,7 +312,7 @@ func (c *connection) ended(r protocol.Resharding) diag.Diagnostic {
 	if len(r.WaitingFor) > 0 {
 		detail += "\nIt was waiting for:\n  " + strings.Join(r.WaitingFor, "\n  ")
 	}
-	if strings.Contains(r.Error, "timeout of") { // it waited in vain; nobody has asked for the end
+	if undoneWhileDraining(r) {
 		advice += " A consumer group that nobody reads for holds up every drain, also one that the coordinator does not manage. Start its consumers; if nobody needs it, destroy it, or name it in ignore_groups. " +
 			"What it has not read on shards that are removed is lost to it then."
 	}

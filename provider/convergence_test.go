@@ -44,19 +44,21 @@ func TestWhyAWaitEnded(t *testing.T) {
 // waited for.
 func TestAdviceAfterARollback(t *testing.T) {
 	var c connection
-	drain := "pause timeout of 30s passed in DRAINING: shard 0: group g has 3 pending"
 	for _, tt := range []struct {
 		name   string
 		to     int
-		why    string
+		phases []protocol.Phase
 		again  string
 		groups bool
 	}{
-		{"a change that waited for a group", 4, drain, "apply again", true},
-		{"a destroy that waited for a group", 0, drain, "destroy again", true},
-		{"a change that was rolled back on request", 4, "rollback requested by ann: a mistake", "apply again", false},
+		{"a change that was draining", 4, []protocol.Phase{protocol.PhaseSealing, protocol.PhaseDraining, protocol.PhaseRollingBack, protocol.PhaseRolledBack}, "apply again", true},
+		{"a destroy that was draining", 0, []protocol.Phase{protocol.PhaseDraining, protocol.PhaseRollingBack}, "destroy again", true},
+		{"a change that did not come so far", 4, []protocol.Phase{protocol.PhaseProvisioning, protocol.PhaseRollingBack}, "apply again", false},
 	} {
-		r := protocol.Resharding{StreamPrefix: "orders", FromShardCount: 2, ToShardCount: tt.to, Phase: protocol.PhaseRolledBack, Error: tt.why}
+		r := protocol.Resharding{StreamPrefix: "orders", FromShardCount: 2, ToShardCount: tt.to, Phase: protocol.PhaseRolledBack}
+		for _, phase := range tt.phases {
+			r.Phases = append(r.Phases, protocol.PhaseSpan{Phase: phase})
+		}
 		text := c.ended(r).Detail()
 		if !strings.Contains(text, "Remove the cause and "+tt.again) || strings.Contains(text, "nobody reads for") != tt.groups {
 			t.Errorf("%s: %s", tt.name, text)

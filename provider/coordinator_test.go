@@ -89,7 +89,13 @@ func (f *fakeCoordinator) handle(w http.ResponseWriter, r *http.Request, body []
 	case s == nil:
 		refuse(w, protocol.ErrStreamNotFound)
 	case len(parts) == 1 && r.Method == http.MethodGet:
-		reply(w, http.StatusOK, s)
+		view := *s
+		for _, g := range f.groups {
+			if g.StreamPrefix == prefix && !slices.Contains(view.Groups, g.ConsumerGroup) {
+				view.Groups = append(view.Groups, g.ConsumerGroup)
+			}
+		}
+		reply(w, http.StatusOK, view)
 	case len(parts) == 1 && r.Method == http.MethodDelete:
 		var req protocol.DeleteStreamRequest
 		_ = json.Unmarshal(body, &req) // an unreadable body forces nothing

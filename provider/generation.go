@@ -77,19 +77,24 @@ func rememberMade(ctx context.Context, p privateData, made time.Time) diag.Diagn
 	return p.SetKey(ctx, madeKey, text)
 }
 
+// recallMade reads what rememberMade stored; ok is false where it stored nothing.
+func recallMade(ctx context.Context, p privateData) (made time.Time, ok bool) {
+	text, diags := p.GetKey(ctx, madeKey)
+	ok = !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil
+	return made, ok
+}
+
 // madeJustNow says whether rememberMade was told of a time so near that a replica of the coordinator may
 // not know yet what was made.
 func madeJustNow(ctx context.Context, p privateData) bool {
-	text, diags := p.GetKey(ctx, madeKey)
-	var made time.Time
-	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && time.Since(made).Abs() < consistencyWindow
+	made, ok := recallMade(ctx, p)
+	return ok && time.Since(made).Abs() < consistencyWindow
 }
 
 // anotherSince says whether what was made at that time is not what rememberMade was told of.
 func anotherSince(ctx context.Context, p privateData, seen time.Time) bool {
-	text, diags := p.GetKey(ctx, madeKey)
-	var made time.Time
-	return !diags.HasError() && len(text) > 0 && json.Unmarshal(text, &made) == nil && !seen.IsZero() && !made.Equal(seen)
+	made, ok := recallMade(ctx, p)
+	return ok && !seen.IsZero() && !made.Equal(seen)
 }
 
 // changedSince refuses an apply of a plan that was made for another desired state than the stream
@@ -98,7 +103,7 @@ func anotherSince(ctx context.Context, p privateData, seen time.Time) bool {
 func (c *connection) changedSince(ctx context.Context, p privateData, seen protocol.Stream, want protocol.StreamSpec) (diag.Diagnostic, bool) {
 	before, ok := recallSeen(ctx, p)
 	if anotherSince(ctx, p, seen.CreatedAt) && !sameSpec(seen.Spec, want) {
-		return stale("stream", fmt.Sprintf("stream %q", seen.StreamPrefix), before, fmt.Sprintf(
+		return stale("stream", streamName(seen.StreamPrefix), before, fmt.Sprintf(
 			"was removed since the state was read, and made anew, by somebody else: this one has %s and is at generation %d", plural(seen.Status.ShardCount, "shard"), seen.Generation), ""), true
 	}
 	if !ok || before == seen.Generation || sameSpec(seen.Spec, want) {
@@ -118,14 +123,14 @@ func staleStream(before, now int64, prefix string, last *protocol.Resharding) di
 		more = fmt.Sprintf("\n\nIts last resharding: %s from %d to %s, phase %s, requested by %q, reason %q.",
 			last.ReshardingID, last.FromShardCount, plural(last.ToShardCount, "shard"), last.Phase, last.RequestedBy, last.Reason)
 	}
-	return stale("stream", fmt.Sprintf("stream %q", prefix), before, fmt.Sprintf(
+	return stale("stream", streamName(prefix), before, fmt.Sprintf(
 		"is at generation %d now: its settings or its shard count were changed since the state was read, by somebody else or by a rollback", now), more)
 }
 
 // goneStream refuses a plan for a stream that is no more.
 func goneStream(ctx context.Context, p privateData, prefix string) diag.Diagnostic {
 	before, _ := recallSeen(ctx, p)
-	return stale("stream", fmt.Sprintf("stream %q", prefix), before, "does not exist any more: it was removed since the state was read, by somebody else", "")
+	return stale("stream", streamName(prefix), before, "does not exist any more: it was removed since the state was read, by somebody else", "")
 }
 
 // stale refuses a plan that was made for another generation of something than there is: kind and

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -370,19 +369,11 @@ func (o operation) removeStream(ctx context.Context, seen protocol.Stream, body 
 // groupsOf names the consumer groups that are registered on a stream. None are told when they cannot
 // be read: they are only shown.
 func (c *connection) groupsOf(ctx context.Context, prefix string) []string {
-	all, err := c.client.Groups(ctx)
+	s, err := c.client.Stream(ctx, prefix)
 	if err != nil {
 		tflog.Warn(ctx, "consumer groups not readable before the removal of their stream", map[string]any{"error": err.Error()})
-		return nil
 	}
-	var names []string
-	for _, g := range all.Groups {
-		if g.StreamPrefix == prefix {
-			names = append(names, g.ConsumerGroup)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return s.Groups
 }
 
 // ImportState takes a stream prefix. What only Terraform knows gets its safe value.

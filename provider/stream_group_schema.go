@@ -52,7 +52,7 @@ func (r *streamGroupResource) Schema(ctx context.Context, _ resource.SchemaReque
 				CustomType: durationType{}, Optional: true, Computed: true,
 				MarkdownDescription: "For how long a member may read its shards after its last heartbeat, as a duration such as `\"15s\"`; 1s to 10m, at least 5 × `heartbeat_interval`. " +
 					"When a member dies, its shards move after that time. Default: 5 × `heartbeat_interval` or 1s, whichever is longer; `\"" + text(d.MemberLeaseMs) + "\"` if neither is set. Members take up a change with their next heartbeat.",
-				Validators: []validator.String{durationBetween{protocol.LeastMemberLeaseMs * time.Millisecond, 10 * time.Minute}},
+				Validators: []validator.String{durationBetween{protocol.MinMemberLeaseMs * time.Millisecond, 10 * time.Minute}},
 			},
 			"heartbeat_interval": schema.StringAttribute{
 				CustomType: durationType{}, Optional: true, Computed: true,

@@ -246,19 +246,22 @@ func TestOverloadUsesUpNoRetries(t *testing.T) {
 // Behind the grace stands why the caller's context has ended: time that is over is no interruption.
 func TestGraceIsOver(t *testing.T) {
 	t.Parallel()
+	given, interrupt := context.WithCancel(t.Context())
 	c := connect(t, client.Config{Endpoints: []string{serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the client has gone
+		if strings.HasSuffix(r.URL.Path, "/interrupted/rollback") {
+			interrupt()
+		}
 		<-r.Context().Done()
 	})}})
 	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	given, interrupt := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, interrupt)
 	for _, tt := range []struct {
 		ctx       context.Context
+		id        string
 		want, not error
-	}{{late, context.DeadlineExceeded, context.Canceled}, {given, context.Canceled, context.DeadlineExceeded}} {
-		_, err := c.Rollback(tt.ctx, "s", "r", protocol.RollbackRequest{}, client.Call{Grace: 20 * time.Millisecond})
+	}{{late, "late", context.DeadlineExceeded, context.Canceled}, {given, "interrupted", context.Canceled, context.DeadlineExceeded}} {
+		_, err := c.Rollback(tt.ctx, "s", tt.id, protocol.RollbackRequest{}, client.Call{Grace: 20 * time.Millisecond})
 		if !errors.Is(err, tt.want) || errors.Is(err, tt.not) {
 			t.Errorf("%v, want %v", err, tt.want)
 		}

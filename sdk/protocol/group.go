@@ -76,8 +76,8 @@ type GroupSpec struct {
 	RebalanceTimeoutMs  int64         `json:"rebalanceTimeoutMs,omitempty" validate:"omitempty,min=100,max=3600000"`
 }
 
-// LeastMemberLeaseMs is the shortest lease that a group may have.
-const LeastMemberLeaseMs = 1000
+// MinMemberLeaseMs is the shortest lease that a group may have.
+const MinMemberLeaseMs = 1000
 
 // DefaultGroupSpec holds the defaults of GroupSpec.
 func DefaultGroupSpec() GroupSpec {
@@ -85,7 +85,7 @@ func DefaultGroupSpec() GroupSpec {
 }
 
 // WithDefaults fills zero values. A lease without an interval takes a fifth of it, an
-// interval without a lease takes five times itself, or LeastMemberLeaseMs.
+// interval without a lease takes the shortest that it allows.
 func (s GroupSpec) WithDefaults() GroupSpec {
 	d := DefaultGroupSpec()
 	if s.StartPosition == "" {
@@ -95,7 +95,7 @@ func (s GroupSpec) WithDefaults() GroupSpec {
 	case s.MemberLeaseMs == 0 && s.HeartbeatIntervalMs == 0:
 		s.MemberLeaseMs, s.HeartbeatIntervalMs = d.MemberLeaseMs, d.HeartbeatIntervalMs
 	case s.MemberLeaseMs == 0:
-		s.MemberLeaseMs = max(MinLeaseMs(s.HeartbeatIntervalMs), LeastMemberLeaseMs)
+		s.MemberLeaseMs = MinLeaseMs(s.HeartbeatIntervalMs)
 	case s.HeartbeatIntervalMs == 0:
 		s.HeartbeatIntervalMs = s.MemberLeaseMs / 5
 	}
@@ -119,7 +119,7 @@ func RequestTimeout(hold, lease time.Duration) time.Duration {
 
 // MinLeaseMs is the shortest lease that an interval allows: one lost call must cost nothing
 // (rule T1: 2·H + T + one round trip ≤ L − δ).
-func MinLeaseMs(intervalMs int64) int64 { return 5 * intervalMs }
+func MinLeaseMs(intervalMs int64) int64 { return max(5*intervalMs, MinMemberLeaseMs) }
 
 // Check validates a filled spec against the timing rules of the hand-over protocol.
 func (s GroupSpec) Check() *Error {
